@@ -18,7 +18,7 @@ ORIGIN = "origin"
 """The name of a file in a folder that was made for another path; it holds that path."""
 
 
-def cache_place() -> Path:
+def cache_location() -> Path:
     """Return ``$TIDELINE_CACHE``, else ``~/.cache/tideline``, whether it exists or not."""
     given = os.environ.get(CACHE_VARIABLE)
     return (Path(given) if given else Path.home() / ".cache" / "tideline").absolute()
@@ -26,7 +26,7 @@ def cache_place() -> Path:
 
 def cache_folder() -> Path:
     """Return the cache, made when it is missing."""
-    folder = cache_place()
+    folder = cache_location()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -57,7 +57,7 @@ class Traffic(msgspec.Struct, frozen=True):
     columns: int = 12
 
 
-class Pace(msgspec.Struct, frozen=True):
+class RequestRates(msgspec.Struct, frozen=True):
     """The settings that make requests; see `tideline.settings`. ``passive`` workers wait, a merge
     runs every ``merge_every_s``."""
 
@@ -105,8 +105,8 @@ class Cost(msgspec.Struct, frozen=True):
         return self.segments + self.heartbeats
 
 
-def cost_of(traffic: Traffic, pace: Pace, prices: Prices) -> Cost:
-    segments, heartbeats = _rhythm(traffic, pace)
+def cost_of(traffic: Traffic, rates: RequestRates, prices: Prices) -> Cost:
+    segments, heartbeats = _rhythm(traffic, rates)
     manifests = segments + heartbeats
     parts = segments * _tables_hit(traffic, traffic.changes_per_s * DAY_S / max(segments, 1e-9))
     part_bytes = traffic.changes_per_s * DAY_S * traffic.row_bytes + parts * empty_part_bytes(
@@ -115,13 +115,13 @@ def cost_of(traffic: Traffic, pace: Pace, prices: Prices) -> Cost:
     manifest_bytes = _manifest_bytes(traffic, manifests, parts)
     blocks = manifests / BLOCK_MANIFESTS
     files, file_bytes = _roll_ups(
-        traffic, pace, blocks, part_bytes - parts * empty_part_bytes(traffic)
+        traffic, rates, blocks, part_bytes - parts * empty_part_bytes(traffic)
     )
-    merges = DAY_S / pace.merge_every_s
+    merges = DAY_S / rates.merge_every_s
     in_whole_blocks = _in_whole_blocks(manifests / merges)
     read_parts = parts * (1 - in_whole_blocks) + files * in_whole_blocks
-    looks = DAY_S / pace.removal_interval_s if manifests else 0.0
-    listed_blocks = min(REMOVAL_BLOCKS, blocks * pace.parts_days)
+    looks = DAY_S / rates.removal_interval_s if manifests else 0.0
+    listed_blocks = min(REMOVAL_BLOCKS, blocks * rates.parts_days)
     objects = (parts + files) / blocks if blocks else 0.0
     puts = {
         "parts": parts,
@@ -131,7 +131,7 @@ def cost_of(traffic: Traffic, pace: Pace, prices: Prices) -> Cost:
         "removal": looks * max(1.0, listed_blocks * objects / LISTED_MAX),
     }
     gets = {
-        "passive workers": pace.passive * _passive_gets(manifests, pace),
+        "passive workers": rates.passive * _passive_gets(manifests, rates),
         "merge plans": merges * _planning_gets(traffic, manifests, merges),
         "merges": GETS_PER_PART * read_parts,
         "roll-ups": manifests + parts + blocks * (traffic.busy + 4),
@@ -142,11 +142,11 @@ def cost_of(traffic: Traffic, pace: Pace, prices: Prices) -> Cost:
         "manifests": manifest_bytes,
         "roll-ups": file_bytes + manifest_bytes + 67 * manifests,
     }
-    stored = (part_bytes + file_bytes) * pace.parts_days
+    stored = (part_bytes + file_bytes) * rates.parts_days
     stored += (written["manifests"] + written["roll-ups"] - file_bytes) * YEAR_DAYS
     requests = sum(puts.values()) * prices.per_1000_puts + sum(gets.values()) * prices.per_1000_gets
     return Cost(
-        flush_s=pace.flush_s,
+        flush_s=rates.flush_s,
         segments=segments,
         heartbeats=heartbeats,
         parts=parts,
@@ -154,29 +154,29 @@ def cost_of(traffic: Traffic, pace: Pace, prices: Prices) -> Cost:
         gets=gets,
         deletes=parts + files,
         bytes_written=written,
-        bytes_read=2 * part_bytes + (2 + pace.passive) * manifest_bytes,
+        bytes_read=2 * part_bytes + (2 + rates.passive) * manifest_bytes,
         stored_bytes=stored,
         price_per_month=MONTH_DAYS * requests / 1_000 + stored / GB * prices.per_gb_month,
     )
 
 
-def _rhythm(traffic: Traffic, pace: Pace) -> tuple[float, float]:
+def _rhythm(traffic: Traffic, rates: RequestRates) -> tuple[float, float]:
     """Return segments and heartbeats of a day."""
-    beat_s = pace.heartbeat_s + min(_LOOK_S, pace.heartbeat_s / 4) / 2
+    beat_s = rates.heartbeat_s + min(_LOOK_S, rates.heartbeat_s / 4) / 2
     # Our watermarks move the position with each round; the first move after a manifest starts a
     # heartbeat's time, in which the uploader's own heartbeats continue.
-    round_s = pace.catalog_interval_s
-    idle_s = round_s * (math.floor(pace.heartbeat_s / round_s) + 1)
+    round_s = rates.catalog_interval_s
+    idle_s = round_s * (math.floor(rates.heartbeat_s / round_s) + 1)
     idle_beats_per_s = math.ceil(idle_s / beat_s) / idle_s
     if not traffic.changes_per_s:
         return 0.0, DAY_S * idle_beats_per_s
     gap_s = 1 / traffic.changes_per_s
-    full_s = pace.segment_bytes_max / (
+    full_s = rates.segment_bytes_max / (
         traffic.changes_per_s * traffic.row_bytes * traffic.compression
     )
-    open_s = min(pace.flush_s, full_s)
+    open_s = min(rates.flush_s, full_s)
     cycle_s = gap_s + open_s
-    if gap_s > pace.heartbeat_s + round_s / 2:
+    if gap_s > rates.heartbeat_s + round_s / 2:
         beats = gap_s * idle_beats_per_s + math.floor(open_s / beat_s)
     else:
         beats = math.ceil(cycle_s / beat_s) - 1
@@ -246,13 +246,15 @@ def _size(*, parts: int, tables: int) -> int:
     return len(msgspec.json.encode(manifest))
 
 
-def _roll_ups(traffic: Traffic, pace: Pace, blocks: float, row_bytes: float) -> tuple[float, float]:
+def _roll_ups(
+    traffic: Traffic, rates: RequestRates, blocks: float, row_bytes: float
+) -> tuple[float, float]:
     """Return the files of a day and their bytes: of a block, one per table, or as many as are
     full."""
     if not blocks or not traffic.changes_per_s:
         return 0.0, 0.0
     tables = _tables_hit(traffic, traffic.changes_per_s * DAY_S / blocks)
-    files = tables * math.ceil(row_bytes / blocks / tables / pace.rollup_file_bytes_max)
+    files = tables * math.ceil(row_bytes / blocks / tables / rates.rollup_file_bytes_max)
     return files * blocks, row_bytes + files * blocks * empty_part_bytes(traffic)
 
 
@@ -261,10 +263,10 @@ def _in_whole_blocks(manifests: float) -> float:
     return max(0.0, manifests / BLOCK_MANIFESTS - 1) * BLOCK_MANIFESTS / max(manifests, 1)
 
 
-def _passive_gets(manifests: float, pace: Pace) -> float:
+def _passive_gets(manifests: float, rates: RequestRates) -> float:
     """Return the GETs of one passive worker: it probes until there is another manifest, then finds
     the tail."""
-    probe_s = min(_PROBE_S, pace.takeover_after_s / 5)
+    probe_s = min(_PROBE_S, rates.takeover_after_s / 5)
     every_s = DAY_S / manifests
     turn_s = max(every_s, probe_s)
     skipped = math.floor(math.log2(max(turn_s / every_s, 1)))

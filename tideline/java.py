@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tideline.cache import cache_place
+from tideline.cache import cache_location
 from tideline.contract.errors import Misconfigured
 
 JAVA_VERSION_MIN = 17
@@ -73,4 +73,4 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
 
 def unpacked_folder() -> Path:
     """Return the folder in the cache in which a Java is unpacked without root."""
-    return cache_place() / "java-17"
+    return cache_location() / "java-17"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from tideline.cache import cache_place
+from tideline.cache import cache_location
 
 LOCAL: Mapping[str, str] = {
     # The driver is the only process: nothing else may connect to it.
@@ -59,12 +59,12 @@ def class_archive() -> Path | None:
 
     Its name ends with its size: Java crashes on a truncated one.
     """
-    place = archive_place()
-    if place is None:
+    location = archive_location()
+    if location is None:
         return None
     try:
-        for path in place.folder.glob(f"{place.state}-*.jsa"):
-            if path == place.named(path.stat().st_size) and os.access(path, os.R_OK):
+        for path in location.folder.glob(f"{location.state}-*.jsa"):
+            if path == location.named(path.stat().st_size) and os.access(path, os.R_OK):
                 return path
     except OSError:  # removed in the meantime, or not readable
         return None
@@ -72,7 +72,7 @@ def class_archive() -> Path | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArchiveLocation:
     """The location of an archive. The folder stands for the Spark, ``state`` for what is installed
     there now, and for the Java: a new installation gets a new archive. Other changes Java detects
     itself, by every jar's time."""
@@ -84,7 +84,7 @@ class Place:
         return self.folder / f"{self.state}-{size}.jsa"
 
 
-def archive_place() -> Place | None:
+def archive_location() -> ArchiveLocation | None:
     """Return the archive's place; None where Java or Spark is not found, or options cannot hold the
     path."""
     jars, java = _spark_jars(), _java_library()
@@ -93,10 +93,10 @@ def archive_place() -> Place | None:
     try:
         # Whole seconds: layers of images keep no more.
         state = [f"{one} {one.stat().st_size} {int(one.stat().st_mtime)}" for one in (java, jars)]
-        folder = cache_place() / "classes" / _digest(str(jars))
+        folder = cache_location() / "classes" / _digest(str(jars))
     except (OSError, RuntimeError):  # RuntimeError: a user without a home
         return None
-    return None if set('"\\') & set(str(folder)) else Place(folder, _digest(*state))
+    return None if set('"\\') & set(str(folder)) else ArchiveLocation(folder, _digest(*state))
 
 
 def spark_home() -> Path | None:

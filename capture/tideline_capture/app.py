@@ -17,12 +17,12 @@ from tideline.contract.steps import StepKind
 from tideline.redis_client import connect
 from tideline.settings import Control, Settings, Store
 from tideline.settings.source_kinds import SOURCE_KINDS
-from tideline.store.chain import Chain, Link
+from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import ObjectStore, open_store
 from tideline.store.probe import probe_clients
 from tideline.system import Event, RealSystem, System
+from tideline_capture.control_thread import ControlThread
 from tideline_capture.core.limits import Applies, DumpPolicy
-from tideline_capture.desk import Desk
 from tideline_capture.health import health_of, limit_of
 from tideline_capture.leadership import Candidate, Lead
 from tideline_capture.live import LiveSettings, SettingsFile
@@ -30,11 +30,11 @@ from tideline_capture.logs import keep_to_lines, log_retries
 from tideline_capture.metrics import Metrics
 from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.queue import TIMEOUT_S, RequestQueue
-from tideline_capture.runtime import CaptureSession, Crew, Ended
+from tideline_capture.runtime import CaptureSession, Ended, WorkerRuntime
 from tideline_capture.sources.base import Source
 from tideline_capture.sources.registry import source_of
 from tideline_capture.stopping import stop_on_signals, unless_stopped
-from tideline_capture.upkeep import StoreUpkeep
+from tideline_capture.store_maintenance import StoreMaintenance
 from tideline_capture.uploader import Restart, Uploader
 from tideline_capture.web import serve
 
@@ -48,7 +48,7 @@ log = structlog.get_logger("tideline.worker")
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a worker finds around it: this machine's own, or the simulator's.
+    """The surroundings of a worker: this machine's own, or the simulator's.
 
     ``open_store`` makes a separate client at each call; ``chain``, ``source`` and ``redis`` send
     nothing yet. ``stopping`` is set to stop the worker.
@@ -117,16 +117,16 @@ def run_within(
     store = around.open_store(settings.store)
     chain = around.chain(store, settings.pipeline)
     writer = f"{around.host}-{system.new_id()[:12]}"
-    desk = Desk(_requests(around, settings, writer), system, on_point=on_point)
-    desk.start()
+    control_thread = ControlThread(_requests(around, settings, writer), system, on_point=on_point)
+    control_thread.start()
     try:
         live = LiveSettings(settings, file, clock=system.monotonic)
         source = around.source(settings)
 
-        def tell_passive(link: Link) -> None:
+        def report_passive(entry: ManifestEntry) -> None:
             live.changed()  # The first session begins with the settings in force then.
-            status = metrics.status(writer, link, passive=True, restart_for=live.restart_for)
-            desk.publish(status)
+            status = metrics.status(writer, entry, passive=True, restart_for=live.restart_for)
+            control_thread.publish(status)
 
         candidate = Candidate(
             chain,
@@ -134,7 +134,7 @@ def run_within(
             takeover_after_s=settings.capture.takeover_after_s,
             stopping=stopping,
             system=system,
-            on_passive=tell_passive,
+            on_passive=report_passive,
             health=health,
         )
         lead = unless_stopped(
@@ -155,25 +155,34 @@ def run_within(
             health=health,
         )
         patience_s = settings.capture.takeover_after_s
-        desk.owns = lambda: uploader.failure is None and uploader.silent_s < patience_s
-        health.active(desk.owns)
-        crew = Crew(
-            chain, uploader, desk, metrics, writer, stopping, on_point, live, health, system
+        control_thread.owns = lambda: uploader.failure is None and uploader.silent_s < patience_s
+        health.active(control_thread.owns)
+        runtime = WorkerRuntime(
+            chain,
+            uploader,
+            control_thread,
+            metrics,
+            writer,
+            stopping,
+            on_point,
+            live,
+            health,
+            system,
         )
-        upkeep = StoreUpkeep(
+        maintenance = StoreMaintenance(
             lambda: live.current,
             store,
             chain,
             lambda: uploader.last.manifest.manifest_number,
             system,
         )
-        upkeep.start()
+        maintenance.start()
         try:
-            _lead(around.source, source, crew, lead, until_idle_s)
+            _lead(around.source, source, runtime, lead, until_idle_s)
         finally:
-            upkeep.stop()
+            maintenance.stop()
     finally:
-        desk.stop(writer)
+        control_thread.stop(writer)
 
 
 def _probe(around: Surroundings, settings: Settings) -> None:
@@ -195,28 +204,28 @@ def _requests(around: Surroundings, settings: Settings, writer: str) -> RequestQ
 def _lead(
     source_of: Callable[[Settings], Source],
     source: Source,
-    crew: Crew,
+    runtime: WorkerRuntime,
     lead: Lead,
     until_idle_s: float | None,
 ) -> None:
     """Run session after session until one ends by itself; release the chain at the end."""
-    live, clock = crew.live, crew.system.monotonic
-    crew.uploader.start()
-    link, state, pause = lead.link, lead.state, _BACKOFF_S[0]
+    live, clock = runtime.live, runtime.system.monotonic
+    runtime.uploader.start()
+    entry, state, pause = lead.entry, lead.state, _BACKOFF_S[0]
     try:
         if clock() - lead.since > live.current.capture.heartbeat_s:
             # This process was suspended. If there is another worker, the source is its to touch.
-            _prove_ownership(crew)
-            link, state = crew.uploader.last, crew.uploader.state
-        crew.desk.claiming = True
+            _prove_ownership(runtime)
+            entry, state = runtime.uploader.last, runtime.uploader.state
+        runtime.control_thread.claiming = True
         while True:
             begun = clock()
             session: CaptureSession | None = None
             try:
                 session = CaptureSession(
                     source,
-                    crew,
-                    link,
+                    runtime,
+                    entry,
                     state,
                     settings=live.current.capture,
                     policy=_policy(live.current),
@@ -224,39 +233,39 @@ def _lead(
                 )
                 if session.run() is not Ended.CHANGED:
                     break
-                log.info("the settings changed: the session begins anew with them")
+                log.info("the settings changed: the session starts again with them")
                 source, pause = source_of(live.current), 0.0
-                crew.health.limit_s = limit_of(live.current)
+                runtime.health.limit_s = limit_of(live.current)
             except Unavailable as error:
                 log.warning(
-                    "the session ended; it begins anew from what is durable", reason=str(error)
+                    "the session ended; it starts again from what is durable", reason=str(error)
                 )
             except (SourceLost, Misconfigured):
                 # Or another worker took over and has moved the source on: then report that.
                 with suppress(Unavailable):
-                    _prove_ownership(crew, live.current.capture.stop_timeout_s)
+                    _prove_ownership(runtime, live.current.capture.stop_timeout_s)
                 raise
             if clock() - begun > 30:
                 pause = _BACKOFF_S[0]
-            if crew.stopping.wait(pause):
+            if runtime.stopping.wait(pause):
                 break
             pause = min(max(pause * 2, _BACKOFF_S[0]), _BACKOFF_S[1])
-            _prove_ownership(crew)
+            _prove_ownership(runtime)
             if session is not None:
-                session.tell()
-            link, state = crew.uploader.last, crew.uploader.state
-        crew.desk.claiming = False
-        crew.uploader.release(live.current.capture.stop_timeout_s)
+                session.report()
+            entry, state = runtime.uploader.last, runtime.uploader.state
+        runtime.control_thread.claiming = False
+        runtime.uploader.release(live.current.capture.stop_timeout_s)
     finally:
-        crew.uploader.stop()
-    log.info("stopped", manifest_number=crew.uploader.last.manifest.manifest_number)
+        runtime.uploader.stop()
+    log.info("stopped", manifest_number=runtime.uploader.last.manifest.manifest_number)
 
 
-def _prove_ownership(crew: Crew, timeout_s: float | None = None) -> None:
+def _prove_ownership(runtime: WorkerRuntime, timeout_s: float | None = None) -> None:
     """Append to the chain, whatever is in progress; raise Fenced if another worker has taken
     over."""
-    crew.uploader.submit(Restart())
-    crew.uploader.drain(timeout_s)
+    runtime.uploader.submit(Restart())
+    runtime.uploader.drain(timeout_s)
 
 
 def _policy(current: Settings) -> DumpPolicy:

@@ -18,7 +18,7 @@ import structlog
 from tideline.contract.errors import Fenced, Unavailable
 from tideline.contract.manifest import Manifest, OpenState
 from tideline.contract.position import SourceIdentity, SourcePosition
-from tideline.store.chain import Chain, Link
+from tideline.store.chain import Chain, ManifestEntry
 from tideline.system import Event, System
 from tideline_capture.health import Health
 from tideline_capture.manifests import first_manifest, takeover
@@ -33,7 +33,7 @@ class Lead:
     ``since``: when that was known (monotonic seconds).
     """
 
-    link: Link
+    entry: ManifestEntry
     state: OpenState
     since: float
 
@@ -53,7 +53,7 @@ class Candidate:
         takeover_after_s: float,
         stopping: Event,
         system: System,
-        on_passive: Callable[[Link], None] = lambda link: None,
+        on_passive: Callable[[ManifestEntry], None] = lambda entry: None,
         health: Health | None = None,
     ) -> None:
         self._chain = chain
@@ -73,7 +73,7 @@ class Candidate:
         is of, and a position before everything (the real start is known once this worker owns the
         chain).
         """
-        tail: Link | None = None
+        tail: ManifestEntry | None = None
         while not self._stopping.is_set():
             self._health.main.turn()
             try:
@@ -81,7 +81,7 @@ class Candidate:
                 self._health.saw_chain()
                 lead = None if tail is None else self._follow(tail)
             except Unavailable as error:
-                log.warning("the store is unavailable; the wait starts anew", reason=str(error))
+                log.warning("the store is unavailable; the wait starts again", reason=str(error))
                 self._stopping.wait(self._pause_s)
                 continue
             if tail is None:
@@ -90,7 +90,7 @@ class Candidate:
                 return lead
         return None
 
-    def _follow(self, tail: Link) -> Lead | None:
+    def _follow(self, tail: ManifestEntry) -> Lead | None:
         """Take over behind ``tail``, if its writer has stopped."""
         if tail.manifest.writer == self._writer:
             # Our own takeover, which the store took without an answer.
@@ -104,7 +104,7 @@ class Candidate:
         first = first_manifest(self._chain.pipeline, self._writer, identity, begin, self._system)
         return self._append(first, OpenState())
 
-    def _take_over(self, tail: Link) -> Lead | None:
+    def _take_over(self, tail: ManifestEntry) -> Lead | None:
         state = self._chain.open_state(tail)
         manifest = takeover(tail, self._writer, state, self._system)
         lead = self._append(manifest, state)
@@ -119,7 +119,7 @@ class Candidate:
         except Fenced:
             return None
 
-    def _abandoned(self, tail: Link) -> bool:
+    def _abandoned(self, tail: ManifestEntry) -> bool:
         """Return whether the chain did not grow behind ``tail`` for as long as a takeover
         requires."""
         number = tail.manifest.manifest_number + 1
@@ -140,7 +140,7 @@ class Candidate:
                     return False
                 self._health.saw_chain()
             except Unavailable as error:
-                log.warning("the store is unavailable; the wait starts anew", reason=str(error))
+                log.warning("the store is unavailable; the wait starts again", reason=str(error))
                 since = self._system.monotonic()
             # A probe shows the chain at the time it was sent, however late the answer came.
             if asked - since >= self._takeover_after_s:

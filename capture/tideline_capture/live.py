@@ -53,16 +53,16 @@ class LiveSettings:
         self._clock = clock
         # Not checked yet: it may have changed since ``settings`` were read.
         self._seen: float | None = None
-        self._looked_at = clock()
+        self._checked_at = clock()
 
     def changed(self) -> bool:
         """Return whether ``current`` has changed for sessions since the last call.
 
         Checks the file every `LOOK_S` at most.
         """
-        if self._file is None or self._clock() - self._looked_at < LOOK_S:
+        if self._file is None or self._clock() - self._checked_at < LOOK_S:
             return False
-        self._looked_at = self._clock()
+        self._checked_at = self._clock()
         modified = self._file.modified()
         if modified is None or modified == self._seen:
             return False

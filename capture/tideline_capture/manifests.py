@@ -19,7 +19,7 @@ from tideline.contract.manifest import (
 )
 from tideline.contract.position import SourceIdentity, SourcePosition
 from tideline.contract.request import Answer
-from tideline.store.chain import Link
+from tideline.store.chain import ManifestEntry
 from tideline.system import System
 from tideline_capture.core.segment import Segment
 
@@ -27,7 +27,7 @@ _BODY = {one.name for one in fields(Segment)} & set(Manifest.__struct_fields__) 
 """The fields that a closed segment and its manifest share."""
 
 
-def make_manifest(after: Link | None, system: System, **body: Any) -> Manifest:
+def make_manifest(after: ManifestEntry | None, system: System, **body: Any) -> Manifest:
     """Make a manifest: a heartbeat, but for what ``body`` says.
 
     It repeats the source's log position and clock, and nothing else that ``after`` holds. The first
@@ -80,7 +80,7 @@ def first_manifest(
     )
 
 
-def takeover(tail: Link, writer: str, state: OpenState, system: System) -> Manifest:
+def takeover(tail: ManifestEntry, writer: str, state: OpenState, system: System) -> Manifest:
     """Make the manifest by which ``writer`` takes the chain over, with its open state in full."""
     return make_manifest(
         tail,
@@ -95,7 +95,7 @@ def takeover(tail: Link, writer: str, state: OpenState, system: System) -> Manif
 class Manifests:
     """Makes one manifest after the other; ``last`` is the tail, moved on by `appended`."""
 
-    def __init__(self, tail: Link, state: OpenState, system: System) -> None:
+    def __init__(self, tail: ManifestEntry, state: OpenState, system: System) -> None:
         manifest = tail.manifest
         self.last = tail
         self._state_at = manifest.state_at or manifest.manifest_number
@@ -117,24 +117,24 @@ class Manifests:
         return replace(self._state, tables=tables)
 
     def segment(
-        self, sealed: Segment, parts: Iterable[Part], checks: Iterable[Check] = ()
+        self, segment: Segment, parts: Iterable[Part], checks: Iterable[Check] = ()
     ) -> Manifest:
-        """Make the manifest that commits ``sealed``, with its rows in ``parts``, and its
+        """Make the manifest that commits ``segment``, with its rows in ``parts``, and its
         verification parts in ``checks``."""
-        empty = sealed.last_seq < sealed.first_seq and not sealed.state_changed
-        body = {name: getattr(sealed, name) for name in _BODY}
+        empty = segment.last_seq < segment.first_seq and not segment.state_changed
+        body = {name: getattr(segment, name) for name in _BODY}
         body |= {
             "kind": ManifestKind.HEARTBEAT if empty else ManifestKind.SEGMENT,
             "parts": tuple(parts),
             "checks": tuple(checks),
-            "finished": self._ended_here(sealed.finished),
-            "refused": self._ended_here(sealed.refused),
+            "finished": self._ended_here(segment.finished),
+            "refused": self._ended_here(segment.refused),
         }
         manifest = make_manifest(self.last, self._system, **body)
         for table in tables_in(manifest):
             self._data[table] = manifest.manifest_number
-        self._state = _numbered(sealed.state, self._state.recent, manifest.finished)
-        return self._with_state(manifest, changed=sealed.state_changed)
+        self._state = _numbered(segment.state, self._state.recent, manifest.finished)
+        return self._with_state(manifest, changed=segment.state_changed)
 
     def heartbeat(self, uploading: Iterable[int], *, released: bool = False) -> Manifest:
         """Make an empty manifest.
@@ -150,11 +150,11 @@ class Manifests:
         are true."""
         return tuple(replace(answer, manifest_number=self.next_number) for answer in answers)
 
-    def appended(self, link: Link) -> None:
-        """Note that ``link`` is in the chain; the next manifest follows it."""
-        self.last = link
-        if link.manifest.state is not None:
-            self._state_at = link.manifest.manifest_number
+    def appended(self, entry: ManifestEntry) -> None:
+        """Note that ``entry`` is in the chain; the next manifest follows it."""
+        self.last = entry
+        if entry.manifest.state is not None:
+            self._state_at = entry.manifest.manifest_number
 
     def _with_state(self, manifest: Manifest, *, changed: bool) -> Manifest:
         """Return the manifest with the open state in full where it must be, else where to find

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from tideline.contract.manifest import Manifest
 from tideline.contract.request import Answer, TableProgress
 from tideline.control import WorkerStatus
-from tideline.store.chain import Link
+from tideline.store.chain import ManifestEntry
 from tideline.system import System
 from tideline_capture.core.facts import SourceLoad
 from tideline_capture.core.worker import Worker
@@ -125,7 +125,7 @@ class Metrics:
         )
         self._strange = Gauge(
             "tideline_strange_marks",
-            "Of this session: what looked like a mark of ours in the log, and was none",
+            "Of this session: what looked like a watermark of ours in the log, and was none",
             registry=registry,
         )
         self._open = Gauge("tideline_open_requests", "Requests not ended", registry=registry)
@@ -176,9 +176,9 @@ class Metrics:
         self._sequence.set(core.state.last_seq)
         self._pending.set(uploader.pending_bytes)
         self._redone.set(core.dumps.redone)
-        self._strange.set(core.strange_marks)
+        self._strange.set(core.unknown_watermarks)
         self._open.set(len(core.state.requests))
-        reason = core.dumps.orders.governor.throttled_by(now=now) or ""
+        reason = core.dumps.scheduler.governor.throttled_by(now=now) or ""
         for words, by in _REASONS.items():
             self._throttled.labels(by).set(words in reason)
         since = uploader.unavailable_since
@@ -187,15 +187,15 @@ class Metrics:
     def status(
         self,
         writer: str,
-        link: Link,
+        entry: ManifestEntry,
         *,
         answers: Sequence[Answer] = (),
         note: str | None = None,
         passive: bool = False,
         restart_for: tuple[str, ...] = (),
     ) -> WorkerStatus:
-        """Build the status to publish; ``link`` is the chain's end as this worker knows it."""
-        manifest = link.manifest
+        """Build the status to publish; ``entry`` is the chain's end as this worker knows it."""
+        manifest = entry.manifest
         return WorkerStatus(
             writer=writer,
             pipeline=self._pipeline,

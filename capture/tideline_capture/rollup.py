@@ -77,10 +77,10 @@ class RollUps:
         if last > tail:
             return None
         # The one before is read, so that the block is known to follow it.
-        links = list(self._chain.links(max(first - 1, 1), last))[-(last - first + 1) :]
-        manifests = [link.manifest for link in links]
+        entries = list(self._chain.entries(max(first - 1, 1), last))[-(last - first + 1) :]
+        manifests = [entry.manifest for entry in entries]
         files = self._files(self._newest + 1, manifests)
-        block = make_block([(link.manifest, link.raw) for link in links], files)
+        block = make_block([(entry.manifest, entry.raw) for entry in entries], files)
         self._chain.write_block(block)
         self._newest += 1
         return block

@@ -96,7 +96,7 @@ class RollUpFile:
         names = set(self._fields.names)
         for name in batch.schema.names:
             if name not in names and batch.column(name).null_count < batch.num_rows:
-                raise CorruptData(f"{part.key} has a column that its manifest does not tell of")
+                raise CorruptData(f"{part.key} has a column that its manifest does not name")
         return fill(batch, self._fields)
 
     def _take(self, batch: pa.RecordBatch) -> None:

@@ -19,20 +19,20 @@ from tideline.contract.manifest import OpenState
 from tideline.contract.position import SourcePosition
 from tideline.contract.schema import TableSchema
 from tideline.settings import Capture
-from tideline.store.chain import Chain, Link
+from tideline.store.chain import Chain, ManifestEntry
 from tideline.system import Event, Queue, System
-from tideline_capture.assistants import Dumpers, Found, Watcher
+from tideline_capture.control_thread import ControlThread
 from tideline_capture.core.facts import CatalogIdentity, CatalogRound, Snapshot, SourceLoad
 from tideline_capture.core.limits import DumpPolicy
 from tideline_capture.core.segment import Segment
 from tideline_capture.core.worker import Worker
-from tideline_capture.desk import Desk
 from tideline_capture.health import Health
 from tideline_capture.live import LiveSettings
 from tideline_capture.metrics import Metrics
 from tideline_capture.points import OnPoint
+from tideline_capture.source_threads import Dumpers, Found, Watcher
 from tideline_capture.sources.base import LogReader, Source
-from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.watermark_key import WatermarkKey
 from tideline_capture.table_log import TableLog
 from tideline_capture.uploader import Uploader
 
@@ -60,7 +60,7 @@ class Ended(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class WorkerRuntime:
     """The parts that outlive a session: the uploader and the control thread.
 
     The uploader extends the chain, the control thread talks to clients. ``live`` holds the
@@ -69,7 +69,7 @@ class Crew:
 
     chain: Chain
     uploader: Uploader
-    desk: Desk
+    control_thread: ControlThread
     metrics: Metrics
     writer: str
     stopping: Event
@@ -80,13 +80,13 @@ class Crew:
 
 
 class CaptureSession:
-    """Captures from the chain's tail ``link`` (open state ``state``) on."""
+    """Captures from the chain's tail ``entry`` (open state ``state``) on."""
 
     def __init__(
         self,
         source: Source,
-        crew: Crew,
-        link: Link,
+        runtime: WorkerRuntime,
+        entry: ManifestEntry,
         state: OpenState,
         *,
         settings: Capture,
@@ -94,28 +94,28 @@ class CaptureSession:
         until_idle_s: float | None,
     ) -> None:
         self._source = source
-        self._crew = crew
-        self._system = crew.system
+        self._runtime = runtime
+        self._system = runtime.system
         self._settings = settings
         self._until_idle_s = until_idle_s
-        self._key = MarkKey(link.manifest.incarnation)
-        self._tail = link
-        schemas = _schemas(crew, state)
+        self._key = WatermarkKey(entry.manifest.incarnation)
+        self._tail = entry
+        schemas = _schemas(runtime, state)
         self.core = Worker(
-            link.manifest,
+            entry.manifest,
             state,
             schemas,
             limits=settings,
             policy=policy,
-            token=crew.system.new_id,
+            token=runtime.system.new_id,
         )
-        self._found: Queue[Found] = crew.system.queue()
-        self._durable: Queue[tuple[Link, Segment | None]] = crew.system.queue()
+        self._found: Queue[Found] = runtime.system.queue()
+        self._durable: Queue[tuple[ManifestEntry, Segment | None]] = runtime.system.queue()
         self._table_log = TableLog(state)
         self._accepted = {item.request.request_id for item in state.requests}
         self._buffered_since: float | None = None
         self._buffered = 0
-        self._received_at = self._waited_for_at = crew.system.monotonic()
+        self._received_at = self._waited_for_at = runtime.system.monotonic()
         self._confirmed_at = 0.0
         self._reported_at = 0.0
         self._quiet_since = self._system.monotonic()
@@ -123,7 +123,7 @@ class CaptureSession:
         self._throttled = False
         self._log_warning: str | None = None
         self._clocks_apart: str | None = None
-        self._told_strange = False
+        self._reported_unknown = False
         self._silence_max_s = max(settings.mark_timeout_s, 3 * settings.catalog_interval_s)
 
     def run(self) -> Ended:
@@ -131,15 +131,15 @@ class CaptureSession:
         error."""
         position = self._begin()
         reader = self._source.log_reader(
-            position, self._key, self.core.state.captures, self.core.state.held
+            position, self._key, self.core.state.captures, self.core.state.prepared
         )
         dumpers = Dumpers(
             self._source,
             self._key,
             self._found,
-            self._crew.on_point,
+            self._runtime.on_point,
             self._system,
-            lanes=self._settings.parallel_dumps_max,
+            workers=self._settings.parallel_dumps_max,
         )
         interval = self._settings.catalog_interval_s
         if self._until_idle_s is not None:
@@ -153,13 +153,15 @@ class CaptureSession:
             catalog_interval_s=interval,
         )
         watcher.durable = position, self.core.state.clock.time_us
-        self._crew.uploader.on_durable = lambda link, sealed: self._durable.put((link, sealed))
+        self._runtime.uploader.on_durable = lambda entry, segment: self._durable.put(
+            (entry, segment)
+        )
         try:
             watcher.start()
             log.info("reading the log", position=str(position))
-            self._crew.on_point("reading")
+            self._runtime.on_point("reading")
             self._received_at = self._system.monotonic()
-            self._crew.health.reading(True)
+            self._runtime.health.reading(True)
             ended = None
             while ended is None:
                 self._turn(reader, dumpers, watcher)
@@ -167,7 +169,7 @@ class CaptureSession:
             self._finish()
             return ended
         finally:
-            self._crew.health.reading(False)
+            self._runtime.health.reading(False)
             dumpers.stop()
             watcher.stop()
             reader.close()
@@ -183,7 +185,7 @@ class CaptureSession:
         """
         state = self.core.state
         for answer in state.recent.all:
-            self._crew.desk.answer(answer)
+            self._runtime.control_thread.answer(answer)
         while True:
             tail = replace(
                 self._tail.manifest,
@@ -196,29 +198,29 @@ class CaptureSession:
             if position == state.position:
                 return position
             state.resume(position)
-            sealed = self.core.seal(now=self._system.monotonic(), force=True)
-            if sealed is not None:
-                self._crew.uploader.submit(sealed)
-                self._crew.uploader.drain()
+            segment = self.core.close_segment(now=self._system.monotonic(), force=True)
+            if segment is not None:
+                self._runtime.uploader.submit(segment)
+                self._runtime.uploader.drain()
 
     def _on_waiting(self, reason: str) -> None:
-        self._crew.health.main.turn()
-        if self._crew.stopping.is_set():
+        self._runtime.health.main.turn()
+        if self._runtime.stopping.is_set():
             raise Unavailable(f"stopped while {reason}")
-        status = self._crew.metrics.status(
-            self._crew.writer,
-            self._crew.uploader.last,
+        status = self._runtime.metrics.status(
+            self._runtime.writer,
+            self._runtime.uploader.last,
             note=reason,
-            restart_for=self._crew.live.restart_for,
+            restart_for=self._runtime.live.restart_for,
         )
-        self._crew.desk.publish(status)
+        self._runtime.control_thread.publish(status)
 
     # -- one turn ------------------------------------------------------------------------------
 
     def _turn(self, reader: LogReader, dumpers: Dumpers, watcher: Watcher) -> None:
         now = self._system.monotonic()
-        self._crew.health.main.turn()
-        for thread in (self._crew.uploader, self._crew.desk, dumpers, watcher):
+        self._runtime.health.main.turn()
+        for thread in (self._runtime.uploader, self._runtime.control_thread, dumpers, watcher):
             if thread.failure is not None:
                 raise thread.failure
         self.core.begin_turn()
@@ -231,7 +233,7 @@ class CaptureSession:
         if self.core.intake.waits:
             watcher.look()
         while (order := self.core.next_order(now=now)) is not None:
-            self._crew.on_point("between-chunks")
+            self._runtime.on_point("between-chunks")
             dumpers.give(order)
         self._report(now)
         self._check_answers(watcher, now)
@@ -243,7 +245,7 @@ class CaptureSession:
             self._system.pause(_WAIT_S)
         elif now - self._received_at > self._silence_max_s:
             raise Unavailable(
-                f"nothing came from the log for {self._silence_max_s:g} s, although marks were"
+                f"nothing came from the log for {self._silence_max_s:g} s, although watermarks were"
                 " written to it"
             )
         elif now - self._received_at < _BUSY_S:
@@ -260,13 +262,13 @@ class CaptureSession:
             self._waited_for_at = now
         if now - max(watcher.answered_at, self._waited_for_at) > self._silence_max_s:
             raise Unavailable(
-                f"the source said nothing of its catalog for {self._silence_max_s:g} s"
+                f"the source reported nothing of its catalog for {self._silence_max_s:g} s"
             )
 
     def _read(self, reader: LogReader, now: float) -> int:
         """Read a little; decode when enough has gathered; return the number of messages that
         came."""
-        self._throttled = self._crew.uploader.pending_bytes > self._settings.upload_bytes_max
+        self._throttled = self._runtime.uploader.pending_bytes > self._settings.upload_bytes_max
         if self._throttled:
             return 0
         due = self.core.flush_due(now=now, buffered_since=self._buffered_since)
@@ -288,17 +290,17 @@ class CaptureSession:
             batch = reader.take(self.core.state.next_seq)
             self.core.on_batch(batch, now=now, since=self._buffered_since)
             if self.core.in_transaction:
-                self._crew.on_point("inside-transaction")
+                self._runtime.on_point("inside-transaction")
             self._buffered, self._buffered_since = 0, None
         return count
 
     def _hand_over(self, now: float) -> None:
-        spilled = self.core.spill(now=now)
-        if spilled is not None:
-            self._crew.uploader.submit(spilled)
-        sealed = self.core.seal(now=now)
-        if sealed is not None:
-            self._crew.uploader.submit(sealed)
+        partly_flushed = self.core.flush_partial(now=now)
+        if partly_flushed is not None:
+            self._runtime.uploader.submit(partly_flushed)
+        segment = self.core.close_segment(now=now)
+        if segment is not None:
+            self._runtime.uploader.submit(segment)
 
     def _take_found(self, now: float) -> None:
         while not self._found.empty():
@@ -311,15 +313,15 @@ class CaptureSession:
                 self._take_load(found, now)
             else:
                 self.core.on_chunk(found, now=now)
-        while not self._crew.desk.arrivals.empty() and not self.core.intake.tired:
-            arrived = self._crew.desk.arrivals.get()
+        while not self._runtime.control_thread.arrivals.empty() and not self.core.intake.tired:
+            arrived = self._runtime.control_thread.arrivals.get()
             answer = self.core.on_arrival(arrived)
             if answer is not None:
-                self._crew.desk.answer(answer)
+                self._runtime.control_thread.answer(answer)
 
     def _take_load(self, load: SourceLoad, now: float) -> None:
         self.core.on_load(load, now=now)
-        self._crew.metrics.loaded(load)
+        self._runtime.metrics.loaded(load)
         if load.log_warning is not None and self._log_warning is None:
             log.warning("the source will remove its log soon", reason=load.log_warning)
         self._log_warning = load.log_warning
@@ -331,19 +333,19 @@ class CaptureSession:
 
     def _take_durable(self, reader: LogReader, now: float) -> None:
         """Confirm to the source, and report to clients, only what a manifest holds."""
-        committed = self.tell()
+        committed = self.report()
         if committed or now - self._confirmed_at >= _CONFIRM_S:
             self._confirm(reader, now)
 
-    def tell(self) -> bool:
+    def report(self) -> bool:
         """Report what became durable to clients and queue; return whether there was a segment.
 
         Call it once more after the session, when what it handed over is durable too.
         """
         committed = False
         while not self._durable.empty():
-            link, sealed = self._durable.get()
-            manifest = link.manifest
+            entry, segment = self._durable.get()
+            manifest = entry.manifest
             self.core.state.durable(manifest)
             self._position = manifest.position
             self._accepted.update(manifest.accepted)
@@ -352,31 +354,32 @@ class CaptureSession:
                 # wait for that request.
                 if answer.request_id not in self.core.state.requests:
                     self._accepted.discard(answer.request_id)
-                    self._crew.desk.answer(answer)
-            if sealed is not None:
+                    self._runtime.control_thread.answer(answer)
+            if segment is not None:
                 committed = True
-                self._crew.desk.acknowledge(sealed.messages)
-                self._crew.metrics.committed(manifest)
-                if sealed.state_changed:
+                self._runtime.control_thread.acknowledge(segment.messages)
+                self._runtime.metrics.committed(manifest)
+                if segment.state_changed:
                     initial_dump = self.core.state.policy.initial
-                    self._table_log.durable(sealed.state, initial_dump=initial_dump)
+                    self._table_log.durable(segment.state, initial_dump=initial_dump)
         return committed
 
     def _confirm(self, reader: LogReader, now: float) -> None:
         if self._position is not None:
-            self._crew.on_point("before-confirm")
+            self._runtime.on_point("before-confirm")
             reader.confirm(self._position)
-            self._crew.on_point("after-confirm")
+            self._runtime.on_point("after-confirm")
         self._confirmed_at = now
 
     def _report(self, now: float) -> None:
         if now - self._reported_at < _REPORT_S:
             return
         self._reported_at = now
-        if self.core.strange_marks and not self._told_strange:
-            self._told_strange = True
+        if self.core.unknown_watermarks and not self._reported_unknown:
+            self._reported_unknown = True
             log.warning(
-                "the source's log has what looks like a mark of this worker and is none: somebody"
+                "the source's log has what looks like a watermark of this worker and is none:"
+                " someone"
                 " else writes it, or a worker before this one still does; nothing is made of it"
             )
         self._source.keep_copies(self.core.dumps.copies)
@@ -385,29 +388,29 @@ class CaptureSession:
         ]
         for answer in answers:
             if not answer.state.final:
-                self._crew.desk.answer(answer)
+                self._runtime.control_thread.answer(answer)
         notes = ["the store is behind: reading stopped"] if self._throttled else []
         notes += [one for one in (self._log_warning, self._clocks_apart) if one is not None]
         note = "; ".join(notes) or None
-        self._crew.desk.publish(
-            self._crew.metrics.status(
-                self._crew.writer,
-                self._crew.uploader.last,
+        self._runtime.control_thread.publish(
+            self._runtime.metrics.status(
+                self._runtime.writer,
+                self._runtime.uploader.last,
                 answers=answers,
                 note=note,
-                restart_for=self._crew.live.restart_for,
+                restart_for=self._runtime.live.restart_for,
             )
         )
-        self._crew.metrics.observe(self.core, self._crew.uploader, answers, now=now)
+        self._runtime.metrics.observe(self.core, self._runtime.uploader, answers, now=now)
 
     # -- the end -------------------------------------------------------------------------------
 
     def _ended(self, watcher: Watcher) -> Ended | None:
-        if self._crew.stopping.is_set():
+        if self._runtime.stopping.is_set():
             return Ended.STOPPED
         if self._is_idle(watcher):
             return Ended.IDLE
-        return Ended.CHANGED if self._crew.live.changed() else None
+        return Ended.CHANGED if self._runtime.live.changed() else None
 
     def _is_idle(self, watcher: Watcher) -> bool:
         """Return whether log, requests and uploads were quiet for ``until_idle_s``.
@@ -419,8 +422,8 @@ class CaptureSession:
             return False
         now = self._system.monotonic()
         changed = self.core.last_change_at or 0.0
-        busy = not self.core.idle() or self._crew.uploader.pending_bytes > 0
-        if busy or not self._crew.desk.arrivals.empty():
+        busy = not self.core.idle() or self._runtime.uploader.pending_bytes > 0
+        if busy or not self._runtime.control_thread.arrivals.empty():
             self._quiet_since = now
         self._quiet_since = max(self._quiet_since, changed)
         seen = watcher.started.get(self.core.catalog.seen_token or "", 0.0)
@@ -428,15 +431,15 @@ class CaptureSession:
 
     def _finish(self) -> None:
         """Hand over what is whole; a transaction that was not read to its end comes again."""
-        sealed = self.core.seal(now=self._system.monotonic(), force=True)
-        if sealed is not None:
-            self._crew.uploader.submit(sealed)
-        stopping = self._crew.stopping.is_set()
-        self._crew.uploader.drain(self._settings.stop_timeout_s if stopping else None)
-        self.tell()
+        segment = self.core.close_segment(now=self._system.monotonic(), force=True)
+        if segment is not None:
+            self._runtime.uploader.submit(segment)
+        stopping = self._runtime.stopping.is_set()
+        self._runtime.uploader.drain(self._settings.stop_timeout_s if stopping else None)
+        self.report()
 
 
-def _schemas(crew: Crew, state: OpenState) -> dict[str, TableSchema]:
+def _schemas(runtime: WorkerRuntime, state: OpenState) -> dict[str, TableSchema]:
     """Return the schemas that the open state names: those in force, and those of the catalog's
     text."""
     fingerprints = set()
@@ -447,6 +450,6 @@ def _schemas(crew: Crew, state: OpenState) -> dict[str, TableSchema]:
     known = sorted(item for item in fingerprints if item)
     schemas = {}
     for fingerprint in known:
-        crew.health.main.turn()
-        schemas[fingerprint] = crew.chain.read_schema(fingerprint)
+        runtime.health.main.turn()
+        schemas[fingerprint] = runtime.chain.read_schema(fingerprint)
     return schemas

@@ -22,11 +22,11 @@ from tideline.contract.description import Description
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.manifest import Check, Manifest, OpenState, Part, digest
 from tideline.contract.schema import TableId, TableSchema, parse_table
-from tideline.store.chain import Chain, Link
+from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import ObjectStore
 from tideline.system import Empty, Queue, System
 from tideline_capture.core.events import Rows
-from tideline_capture.core.segment import CheckRows, Segment, Spill
+from tideline_capture.core.segment import CheckRows, PartialFlush, Segment
 from tideline_capture.health import Health
 from tideline_capture.leadership import Lead
 from tideline_capture.manifests import Manifests
@@ -51,7 +51,7 @@ class Restart:
 
 
 @dataclass(slots=True)
-class _Spilled:
+class _FlushedParts:
     """Parts that are uploaded and not yet named by a manifest."""
 
     parts: list[Part]
@@ -61,7 +61,7 @@ class _Spilled:
 class Uploader:
     """Makes what it is handed durable, in order, behind the chain's end ``lead``.
 
-    ``on_durable(link, sealed)`` is called in this thread after each manifest; ``sealed`` is None
+    ``on_durable(link, sealed)`` is called in this thread after each manifest; ``segment`` is None
     for the uploader's own heartbeats. ``failure`` holds the error that ended the thread, if not
     `stop`. ``health`` is notified of its turns, and of the main loop's while that waits for it.
     """
@@ -79,20 +79,22 @@ class Uploader:
     ) -> None:
         self.failure: BaseException | None = None
         self.unavailable_since: float | None = None
-        self.on_durable: Callable[[Link, Segment | None], None] = lambda link, sealed: None
+        self.on_durable: Callable[[ManifestEntry, Segment | None], None] = lambda entry, segment: (
+            None
+        )
         self._store = store
         self._chain = chain
-        self._manifests = Manifests(lead.link, lead.state, system)
+        self._manifests = Manifests(lead.entry, lead.state, system)
         self._heartbeat_s = heartbeat_s
         self._on_point = on_point
         self._health = health or Health(clock=system.monotonic)
-        self._queue: Queue[Segment | Spill | Restart] = system.queue()
+        self._queue: Queue[Segment | PartialFlush | Restart] = system.queue()
         self._bytes = 0
         self._unfinished = 0
         self._changed = system.condition()
         self._stopping = system.event()
         self._pool = system.pool(_PUTS_AT_ONCE, name="put")
-        self._spilled = _Spilled([], [])
+        self._flushed = _FlushedParts([], [])
         self._written_schemas: set[str] = set()
         self._system = system
         self._thread = system.thread(self._run, name="uploader")
@@ -121,14 +123,14 @@ class Uploader:
         """
         return self._system.monotonic() - self._owned_at
 
-    def submit(self, item: Segment | Spill | Restart) -> None:
+    def submit(self, item: Segment | PartialFlush | Restart) -> None:
         with self._changed:
             self._unfinished += 1
             self._bytes += _bytes_of(item)
         self._queue.put(item)
 
     @property
-    def last(self) -> Link:
+    def last(self) -> ManifestEntry:
         """The chain's tail."""
         return self._manifests.last
 
@@ -230,44 +232,44 @@ class Uploader:
                 self.unavailable_since = None
                 return done
 
-    def _handle(self, item: Segment | Spill | Restart) -> None:
+    def _handle(self, item: Segment | PartialFlush | Restart) -> None:
         if isinstance(item, Restart):
-            self._spilled = _Spilled([], [])
+            self._flushed = _FlushedParts([], [])
             self._append(self._heartbeat(), None)
-        elif isinstance(item, Spill):
+        elif isinstance(item, PartialFlush):
             # One huge transaction can keep the queue filled for longer than a takeover takes.
             self._beat_if_due()
             self._write_schemas(item.schemas)
-            self._spilled.parts += self._put_parts(item.rows)
+            self._flushed.parts += self._put_parts(item.rows)
         else:
             self._commit(item)
 
-    def _commit(self, sealed: Segment) -> None:
-        self._write_schemas(sealed.schemas)
-        self._write_descriptions(sealed.descriptions)
-        uploaded = self._put_parts(sealed.rows)
-        parts = [*self._spilled.parts, *uploaded]
-        checks = self._put_checks(sealed.checks)
-        self._spilled = _Spilled([], [])
+    def _commit(self, segment: Segment) -> None:
+        self._write_schemas(segment.schemas)
+        self._write_descriptions(segment.descriptions)
+        uploaded = self._put_parts(segment.rows)
+        parts = [*self._flushed.parts, *uploaded]
+        checks = self._put_checks(segment.checks)
+        self._flushed = _FlushedParts([], [])
         self._on_point("between-parts-and-manifest")
-        self._append(self._manifests.segment(sealed, parts, checks), sealed)
+        self._append(self._manifests.segment(segment, parts, checks), segment)
 
     def _beat_if_due(self) -> None:
         if self._system.monotonic() - self._appended_at >= self._heartbeat_s:
             self._append(self._heartbeat(), None)
 
     def _heartbeat(self, *, released: bool = False) -> Manifest:
-        return self._manifests.heartbeat(self._spilled.prefixes, released=released)
+        return self._manifests.heartbeat(self._flushed.prefixes, released=released)
 
-    def _append(self, manifest: Manifest, sealed: Segment | None) -> None:
-        def attempt() -> tuple[float, Link]:
+    def _append(self, manifest: Manifest, segment: Segment | None) -> None:
+        def attempt() -> tuple[float, ManifestEntry]:
             return self._system.monotonic(), self._chain.append(manifest)
 
-        sent_at, link = self._until_available(attempt)
+        sent_at, entry = self._until_available(attempt)
         self._on_point("after-manifest")
-        self._manifests.appended(link)
+        self._manifests.appended(entry)
         self._appended_at, self._owned_at = self._system.monotonic(), sent_at
-        self.on_durable(link, sealed)
+        self.on_durable(entry, segment)
 
     def _write_schemas(self, schemas: tuple[TableSchema, ...]) -> None:
         new = [one for one in schemas if one.fingerprint not in self._written_schemas]
@@ -284,8 +286,8 @@ class Uploader:
     def _put_parts(self, rows: tuple[Rows, ...]) -> list[Part]:
         if not rows:
             return []
-        if self._manifests.next_number not in self._spilled.prefixes:
-            self._spilled.prefixes.append(self._manifests.next_number)
+        if self._manifests.next_number not in self._flushed.prefixes:
+            self._flushed.prefixes.append(self._manifests.next_number)
         self._on_point("before-encode")
         parts = encode_parts(rows, self._part_key)
         dumped = any(part.operations.get("r") for part, _ in parts)
@@ -342,7 +344,7 @@ class Uploader:
         )
 
 
-def _bytes_of(item: Segment | Spill | Restart) -> int:
+def _bytes_of(item: Segment | PartialFlush | Restart) -> int:
     if isinstance(item, Restart):
         return 0
     size: int = sum(rows.batch.nbytes for rows in item.rows)

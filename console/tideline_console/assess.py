@@ -30,7 +30,7 @@ _CONNECTIONS, _OF_A_DUMP = 3, 2
 """Connections of a worker: the log, the catalog, and the types or watermarks; and each dump's."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Characters that begin a formula in a spreadsheet. A name can begin with them."""
-_MARKS_OF_A_CHUNK = _MARKS_OF_A_ROUND = 2
+_WATERMARKS_OF_A_CHUNK = _WATERMARKS_OF_A_ROUND = 2
 
 Outcome = Literal["captured", "held", "parked"]
 
@@ -67,16 +67,16 @@ class TableOutcome(msgspec.Struct, frozen=True):
 class SourceCost(msgspec.Struct, frozen=True):
     """The load on the source: once, to dump ``tables`` of ``rows`` and ``bytes`` in ``chunks``,
     each a short read between watermarks; and while a worker runs, at most ``connections`` and
-    ``marks_per_hour``. ``unknown``: tables without an estimate."""
+    ``watermarks_per_hour``. ``unknown``: tables without an estimate."""
 
     tables: int
     rows: int
     bytes: int
     chunks: int
-    marks: int
+    watermarks: int
     unknown: tuple[str, ...]
     connections: int
-    marks_per_hour: int
+    watermarks_per_hour: int
 
 
 class Assessment(msgspec.Struct, frozen=True):
@@ -152,10 +152,10 @@ def _cost(settings: Settings, tables: Sequence[TableOutcome]) -> SourceCost:
         rows=sum(one.rows or 0 for one in dumped),
         bytes=sum(one.bytes or 0 for one in dumped),
         chunks=chunks,
-        marks=chunks * _MARKS_OF_A_CHUNK * writes,
+        watermarks=chunks * _WATERMARKS_OF_A_CHUNK * writes,
         unknown=tuple(one.table for one in dumped if one.rows is None),
         connections=_CONNECTIONS + _OF_A_DUMP * settings.capture.parallel_dumps_max,
-        marks_per_hour=round(rounds * _MARKS_OF_A_ROUND) * writes,
+        watermarks_per_hour=round(rounds * _WATERMARKS_OF_A_ROUND) * writes,
     )
 
 
@@ -234,16 +234,16 @@ def _print_cost(found: Assessment) -> None:
     counts = dict.fromkeys(("captured", "held", "parked"), 0)
     for one in found.tables:
         counts[one.outcome] += 1
-    told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    counted = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
     say()
-    say(f"{len(found.tables)} tables: {told}. What that costs the source:")
+    say(f"{len(found.tables)} tables: {counted}. What that costs the source:")
     say(
         f"  once, {cost.tables} dumps: {cost.rows:,} rows, {cost.bytes / 1e6:,.1f} MB, in"
-        f" {cost.chunks:,} chunks, each one short read; {cost.marks:,} marks are written"
+        f" {cost.chunks:,} chunks, each one short read; {cost.watermarks:,} watermarks are written"
     )
     if cost.unknown:
         say(f"  (without an estimate of its rows: {', '.join(cost.unknown)})")
     say(
         f"  for as long as a worker runs: {cost.connections} connections at most,"
-        f" {cost.marks_per_hour:,} marks an hour; its log is kept until it is read"
+        f" {cost.watermarks_per_hour:,} watermarks an hour; its log is kept until it is read"
     )

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 
 from tideline.contract.errors import TidelineError
-from tideline.control import Asker
+from tideline.control import ControlClient
 from tideline.java import java_home
 from tideline.settings import Settings, Store
 from tideline.settings.addresses import is_loopback, redis_doubt, split_url
@@ -20,7 +20,7 @@ RETRY_S = 5.0
 _MARKS = {"ok": "ok     ", "warning": "WARNING", "error": "ERROR  "}
 
 
-def told(findings: Iterable[Finding], *, good: str, bad: str) -> int:
+def report(findings: Iterable[Finding], *, good: str, bad: str) -> int:
     """Print each finding with its fix as soon as it is known, and the verdict: ``good`` and 0, or
     ``bad`` and another exit code where one of them is an error."""
     counted = {"ok": 0, "warning": 0, "error": 0}
@@ -48,9 +48,9 @@ def check_store_tls(settings: Settings) -> Iterator[Finding]:
 
 
 def check_control(settings: Settings) -> list[Finding]:
-    asker = Asker(settings.control, settings.pipeline)
-    asker.ping()
-    asker.close()
+    control_client = ControlClient(settings.control, settings.pipeline)
+    control_client.ping()
+    control_client.close()
     return [ok("control", "the queue answers")]
 
 

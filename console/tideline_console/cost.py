@@ -15,25 +15,25 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from tideline.contract.errors import TidelineError
-from tideline.cost import GB, Cost, Pace, Prices, Traffic, cost_of
+from tideline.cost import GB, Cost, Prices, RequestRates, Traffic, cost_of
 from tideline.settings import Capture, Retention, Settings, load_settings, settings_path
-from tideline_console.asked import CostOptions
+from tideline_console.arguments import CostOptions
 from tideline_console.output import say, write_document
 from tideline_console.tables import make_console
 
 if TYPE_CHECKING:
-    from tideline_console.measured import Measured
+    from tideline_console.traffic import Measured
 
 RETRY_S = 5.0
-Values = TypeVar("Values", Traffic, Pace)
+Values = TypeVar("Values", Traffic, RequestRates)
 
 
-class CostReport(msgspec.Struct, frozen=True):
+class CostReport(msgspec.Struct, frozen=True, rename={"rates": "pace"}):
     """The JSON document: the inputs, and the costs of a day at each flush interval. ``measured``:
     the source of the traffic, None where it was given or is the model's."""
 
     traffic: Traffic
-    pace: Pace
+    rates: RequestRates
     prices: Prices
     days: tuple[Cost, ...]
     measured: Measured | None = None
@@ -43,7 +43,7 @@ def run(asked: CostOptions, prices: Prices, config: Path | None, *, as_json: boo
     """Print the costs. Raises Misconfigured for a settings file with mistakes."""
     path = settings_path(config)
     settings = load_settings(path) if config is not None or path.exists() else None
-    measured = _measure(settings) if settings is not None and not asked.says_traffic else None
+    measured = _measure(settings) if settings is not None and not asked.has_traffic else None
     answer = compute(asked, prices, settings, measured)
     if as_json:
         write_document(answer)
@@ -53,7 +53,7 @@ def run(asked: CostOptions, prices: Prices, config: Path | None, *, as_json: boo
 
 def _measure(settings: Settings) -> Measured | None:
     """Measure the pipeline's traffic; None, with the reason on standard error, if impossible."""
-    from tideline_console.measured import measure  # needs the planner's packages
+    from tideline_console.traffic import measure  # needs the planner's packages
 
     store = settings.store.model_copy(update={"retry_s": min(settings.store.retry_s, RETRY_S)})
     why = "its chain is too short for a rate"
@@ -79,7 +79,7 @@ def compute(
     retention = Retention() if settings is None else settings.retention
     tables = asked.tables or _listed(settings) or asked.busy or Traffic().tables
     traffic = Traffic(tables=tables, busy=min(tables, asked.busy or tables))
-    pace = Pace(
+    rates = RequestRates(
         heartbeat_s=capture.heartbeat_s,
         catalog_interval_s=capture.catalog_interval_s,
         takeover_after_s=capture.takeover_after_s,
@@ -89,15 +89,15 @@ def compute(
         rollup_file_bytes_max=capture.rollup_file_bytes_max,
     )
     if measured is not None:
-        traffic, pace = measured.traffic(), measured.pace(pace)
+        traffic, rates = measured.traffic(), measured.rates(rates)
     flushes = asked.flush_s or (capture.flush_interval_s,)
-    traffic, pace = _with(traffic, asked), _with(pace, asked)
+    traffic, rates = _with(traffic, asked), _with(rates, asked)
     days = tuple(
-        cost_of(traffic, msgspec.structs.replace(pace, flush_s=flush_s), prices)
+        cost_of(traffic, msgspec.structs.replace(rates, flush_s=flush_s), prices)
         for flush_s in flushes
     )
-    pace = msgspec.structs.replace(pace, flush_s=flushes[0])
-    return CostReport(traffic, pace, prices, days, measured)
+    rates = msgspec.structs.replace(rates, flush_s=flushes[0])
+    return CostReport(traffic, rates, prices, days, measured)
 
 
 def _listed(settings: Settings | None) -> int | None:

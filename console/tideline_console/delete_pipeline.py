@@ -15,7 +15,7 @@ from redis.exceptions import NoPermissionError
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import Manifest
-from tideline.control import Asker
+from tideline.control import ControlClient
 from tideline.redis_client import connect, redis_errors
 from tideline.settings import Settings
 from tideline.store.chain import Chain
@@ -79,10 +79,10 @@ def find_steps(
 
 def refuse_running(settings: Settings, tail: Manifest | None) -> None:
     """Raise Misconfigured naming the workers that run by their own report or the chain's."""
-    with closing(Asker(settings.control, settings.pipeline)) as asker:
+    with closing(ControlClient(settings.control, settings.pipeline)) as control_client:
         running = [
             f"{worker.writer} ({worker.state}, process {worker.pid} on {worker.host})"
-            for worker in asker.workers()
+            for worker in control_client.workers()
         ]
     if tail is not None and not running and not tail.released and tail.written_at_us is not None:
         age_s = time.time() - tail.written_at_us / 1e6
@@ -112,8 +112,8 @@ def _take(steps: Sequence[Removal], on_step: OnStep) -> int:
 
 
 def _tail(settings: Settings) -> Manifest | None:
-    link = Chain(open_store(settings.store), settings.pipeline).tail()
-    return None if link is None else link.manifest
+    entry = Chain(open_store(settings.store), settings.pipeline).tail()
+    return None if entry is None else entry.manifest
 
 
 def _queue_removal(settings: Settings) -> Iterator[Removal]:

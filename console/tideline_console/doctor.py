@@ -25,7 +25,7 @@ from tideline_console.checks import (
     check_store_tls,
     check_warehouse,
     impatient,
-    told,
+    report,
 )
 from tideline_console.modes import check_modes
 
@@ -36,7 +36,7 @@ def run(settings: Settings, path: Path) -> int:
     """Print every finding with its fix; return 0 when none keeps capture from starting. ``path``:
     the settings file."""
     found = chain(examine(settings), check_modes(settings, path))
-    return told(found, good="capture may start", bad="capture may not start")
+    return report(found, good="capture may start", bad="capture may not start")
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
@@ -87,14 +87,14 @@ def check_identity(source: Source, chain_end: ChainTail) -> Finding:
     text = f"the source is {found}, the chain is of {tail.identity}"
     if found.kind == tail.identity.kind and tail.position.portable:
         return warning("identity", f"{text}: capture goes on from the same position", _STAND_IN)
-    fix = "point source.url at the right server, or start the pipeline anew under another name"
+    fix = "point source.url at the right server, or start a new pipeline under another name"
     return error("identity", text, fix)
 
 
 def _tail(settings: Settings) -> ChainTail:
     """Read the chain's end, unless the store cannot be reached: its own check reports why."""
     try:
-        link = Chain(open_store(impatient(settings.store)), settings.pipeline).tail()
+        entry = Chain(open_store(impatient(settings.store)), settings.pipeline).tail()
     except (Unavailable, Misconfigured):
         return ChainTail(False, None)
-    return ChainTail(True, None if link is None else link.manifest)
+    return ChainTail(True, None if entry is None else entry.manifest)

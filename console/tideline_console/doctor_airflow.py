@@ -15,17 +15,17 @@ from tideline.contract.target_properties import DEFAULT_FORMAT
 from tideline.settings import CONFIG_VARIABLE, Settings
 from tideline.warehouse.job_jars import job_jars
 from tideline_capture.sources.finding import Finding, error, ok, warning
-from tideline_console.checks import attempt, check_control, check_store, check_warehouse, told
+from tideline_console.checks import attempt, check_control, check_store, check_warehouse, report
 from tideline_console.modes import check_modes
 
-NAMES = ("merge", "repair", "backfill", "verify", "rebuild", "maintain", "steer")
+NAMES = ("merge", "repair", "backfill", "verify", "rebuild", "maintain", "control")
 
 
 def run(settings: Settings, path: Path) -> int:
     """Print every finding with its fix; return 0 when none keeps the DAGs from running. ``path``:
     the settings file."""
     found = chain(examine(settings), check_modes(settings, path))
-    return told(found, good="the DAGs may run", bad="the DAGs may not run")
+    return report(found, good="the DAGs may run", bad="the DAGs may not run")
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
@@ -34,7 +34,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         import airflow
     except ImportError:
         fix = "run this with the tideline of Airflow's environment, where the provider is installed"
-        yield error("airflow", "there is no Airflow beside this tideline", fix)
+        yield error("airflow", "there is no Airflow in this tideline's environment", fix)
         return
     yield ok("airflow", f"Airflow {airflow.__version__}")
     yield from _settings()
@@ -83,9 +83,9 @@ def check_spark(settings: Settings) -> list[Finding]:
     if not master.startswith("local"):
         jars = settings.merge.jars
         wanted = f"the jars of {DEFAULT_FORMAT} tables"
-        told = f"merge.jars names {wanted}" if jars else f"{wanted} are to be in its Spark"
+        report = f"merge.jars names {wanted}" if jars else f"{wanted} are to be in its Spark"
         fix = None if jars else "name them in merge.jars if they are not"
-        return [found, ok("jars", told) if jars else warning("jars", told, fix)]
+        return [found, ok("jars", report) if jars else warning("jars", report, fix)]
     environment = local_environment()
     jars = settings.merge.jars or ",".join(str(jar) for jar in job_jars())
     return [

@@ -21,7 +21,7 @@ from tideline.contract.request import (
     RequestState,
     TableProgress,
 )
-from tideline.control import Asker
+from tideline.control import ControlClient
 from tideline.control.client import RequestClient
 from tideline.control.exchange import DUMP_WAITS
 from tideline.control.record import Record
@@ -33,19 +33,19 @@ EXIT_FAILED = 1
 
 def run(settings: Settings, request: DumpRequest, *, wait: bool) -> int:
     """Send the request and print its id; returns the exit code: 1 when it failed or was refused."""
-    with closing(Asker(settings.control, settings.pipeline)) as asker:
-        client = RequestClient(asker, request, Record(settings))
+    with closing(ControlClient(settings.control, settings.pipeline)) as control_client:
+        client = RequestClient(control_client, request, Record(settings))
         client.send()
         say(f"request {request.request_id}")
-        warn_if_none_runs(asker, say)
+        warn_if_none_runs(control_client, say)
         return _finish(watch(client), request) if wait else 0
 
 
-def warn_if_none_runs(asker: Asker, report: Callable[[str], None]) -> None:
+def warn_if_none_runs(control_client: ControlClient, report: Callable[[str], None]) -> None:
     """Warn the sender of a request that no worker runs. The request stays sent, even if the queue
     has become unavailable since."""
     with suppress(Unavailable):
-        if not asker.workers():
+        if not control_client.workers():
             report("no worker is running now; the request waits for one")
 
 

@@ -16,14 +16,14 @@ from tideline.contract.clocks import utc
 from tideline.contract.manifest import Manifest, ManifestKind, TableCondition, TableState
 from tideline.contract.printable import command
 from tideline.contract.timeliness import (
-    Kept,
+    Compliance,
     Lateness,
     MergeRun,
     Objective,
     Stage,
     Timeliness,
+    compliance,
     in_window,
-    kept,
 )
 from tideline.control import WorkerStatus
 from tideline.planner.table_status import TableStage, TableStatus
@@ -86,20 +86,20 @@ def lateness(
     )
 
 
-def kept_by_table(watch: FreshnessWatch, tables: Sequence[str]) -> Mapping[str, Kept]:
+def compliance_by_table(watch: FreshnessWatch, tables: Sequence[str]) -> Mapping[str, Compliance]:
     """Return how far each table's objective was met, for ``tables`` changed in the window."""
     figures = in_window(watch.runs)
     return {
-        name: kept(watch.objective_of(name), figures[name], watch.since_us)
+        name: compliance(watch.objective_of(name), figures[name], watch.since_us)
         for name in tables
         if name in figures
     }
 
 
-def kept_in_all(watch: FreshnessWatch, objective: Objective) -> Kept:
+def compliance_in_all(watch: FreshnessWatch, objective: Objective) -> Compliance:
     """Return the same for all tables together, each change judged by its own table's limit."""
     found: list[Timeliness] = [one for many in in_window(watch.runs).values() for one in many]
-    return kept(objective, found, watch.since_us)
+    return compliance(objective, found, watch.since_us)
 
 
 def _own(
@@ -131,20 +131,20 @@ def _upstream(chain: ChainEnd, within_us: int) -> Lateness | None:
         now - tail.written_at_us > chain.takeover_after_s * 1_000_000
     )
     if tail.released or (silent and not live):
-        said = "its worker was stopped" if tail.released else "no worker extends the chain"
+        cause = "its worker was stopped" if tail.released else "no worker extends the chain"
         return Lateness(
             Stage.CAPTURE,
-            f"{said} since {_moment(tail.written_at_us)}",
+            f"{cause} since {_moment(tail.written_at_us)}",
             "start `tideline capture`",
         )
     if silent or any("store" in note for note in notes):
-        said = f"a worker reads, but the chain ends at {_moment(tail.written_at_us)}"
-        return Lateness(Stage.STORE, "; ".join([said, *notes]), "see the worker's log")
+        cause = f"a worker reads, but the chain ends at {_moment(tail.written_at_us)}"
+        return Lateness(Stage.STORE, "; ".join([cause, *notes]), "see the worker's log")
     if tail.kind is ManifestKind.SEGMENT:
-        said = f"the log is read behind: up to {_moment(tail.through_us)}"
-        return Lateness(Stage.CAPTURE, "; ".join([said, *notes]))
-    said = f"its log holds no heartbeat newer than {_moment(tail.through_us)}"
-    return Lateness(Stage.SOURCE, "; ".join([said, *notes]), "see whether the source is there")
+        cause = f"the log is read behind: up to {_moment(tail.through_us)}"
+        return Lateness(Stage.CAPTURE, "; ".join([cause, *notes]))
+    cause = f"its log holds no heartbeat newer than {_moment(tail.through_us)}"
+    return Lateness(Stage.SOURCE, "; ".join([cause, *notes]), "see whether the source is there")
 
 
 def _merging(
@@ -157,8 +157,8 @@ def _merging(
     own = _newest(watch.runs, table.table)
     if own is None:
         return _not_scheduled(f"merges have run, and none of it since {_moment(since_us)}")
-    if table.table in own.held:
-        return Lateness(Stage.TABLE, f"it is held back: {own.held[table.table]}")
+    if table.table in own.delayed:
+        return Lateness(Stage.TABLE, f"it is held back: {own.delayed[table.table]}")
     figures = next(one for one in own.tables if one.table == table.table)
     if figures.outcome not in _DONE:
         kind = figures.error_kind or figures.outcome
@@ -184,7 +184,7 @@ def _not_scheduled(reason: str) -> Lateness:
 def _newest(runs: Sequence[MergeRun], table: str) -> MergeRun | None:
     """Return the last run that processed ``table``, or held it back."""
     for run in reversed(runs):
-        if table in run.held or any(one.table == table for one in run.tables):
+        if table in run.delayed or any(one.table == table for one in run.tables):
             return run
     return None
 

@@ -26,7 +26,7 @@ def run(settings: Settings, *, dry_run: bool) -> None:
         ),
     )
     if not consumers:
-        say("nobody has planned a merge yet: all is kept")
+        say("no one has planned a merge yet: all is kept")
     for consumer in consumers:
         say(f"{consumer.name} must have applied what is removed")
     if dry_run:

@@ -22,7 +22,7 @@ from tideline.contract.errors import Misconfigured
 from tideline.settings import Settings, SourceSettings, make_settings, settings_path
 from tideline.settings.source_kinds import SOURCE_KINDS, url_forms
 from tideline.settings.template import settings_text
-from tideline_console.asked import InitOptions
+from tideline_console.arguments import InitOptions
 from tideline_console.output import write_text
 
 STORE = "file:///var/lib/tideline/store"
@@ -41,16 +41,16 @@ def run(wanted: InitOptions, path: Path, *, force: bool) -> None:
         raise _is_there(path)
     asks = wanted.url is None
     if asks and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Misconfigured("nobody is there to be asked for the source", hint=f"--url {_FORMS}")
+        raise Misconfigured("no one is there to be asked for the source", hint=f"--url {_FORMS}")
     values = _values(wanted, _ask if asks else _take)
     text = settings_text(values, kind=_kind(values["source"]["url"]))
     settings = make_settings(tomllib.loads(text), origin="what was given")
     sql = setup_sql(settings)
     _write(path, text, force=force)
-    _tell(f"wrote {path}\n")
-    _tell("Run this at the source (`tideline init --sql` prints it again):\n")
+    _print_steps(f"wrote {path}\n")
+    _print_steps("Run this at the source (`tideline init --sql` prints it again):\n")
     write_text(sql)
-    _tell(_next_steps(settings, path))
+    _print_steps(_next_steps(settings, path))
 
 
 def setup_sql(settings: Settings) -> str:
@@ -179,5 +179,5 @@ def _next_steps(settings: Settings, path: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _tell(text: str) -> None:
+def _print_steps(text: str) -> None:
     sys.stderr.write(text)

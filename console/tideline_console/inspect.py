@@ -16,7 +16,7 @@ from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.manifest import Manifest, OpenState, digest
 from tideline.contract.schema import parse_table
 from tideline.settings import Settings
-from tideline.store.chain import Chain, Link
+from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import open_store
 from tideline_console.output import say, write_document, write_json
 from tideline_console.tables import moment, print_table
@@ -63,13 +63,13 @@ def manifest(settings: Settings, number: int, *, values: bool) -> None:
 
     Without ``values`` the keys in it (requested, last dumped, bounds of parts) are masked.
     """
-    link = _chain(settings).read(number)
-    if link is None:
+    entry = _chain(settings).read(number)
+    if entry is None:
         raise Misconfigured(f"there is no manifest {number} in the pipeline {settings.pipeline}")
-    document = msgspec.json.decode(link.raw)
+    document = msgspec.json.decode(entry.raw)
     shown = document if values else _masked(document)
     write_document(shown, indent=2)
-    say(f"sha256 {link.digest}")
+    say(f"sha256 {entry.digest}")
 
 
 def parts(settings: Settings, *, table: str | None, last: int) -> None:
@@ -175,15 +175,15 @@ def _print_requests(found: OpenState) -> None:
 def _newest(settings: Settings, last: int) -> Iterator[Manifest]:
     chain = _chain(settings)
     end = _tail(chain, settings).manifest.manifest_number
-    for link in chain.links(max(1, end - last + 1), end):
-        yield link.manifest
+    for entry in chain.entries(max(1, end - last + 1), end):
+        yield entry.manifest
 
 
 def _chain(settings: Settings) -> Chain:
     return Chain(open_store(settings.store), settings.pipeline)
 
 
-def _tail(chain: Chain, settings: Settings) -> Link:
+def _tail(chain: Chain, settings: Settings) -> ManifestEntry:
     tail = chain.tail()
     if tail is None:
         raise Misconfigured(

@@ -10,7 +10,12 @@ import msgspec
 
 from tideline.contract import layout
 from tideline.contract.document import with_checksum
-from tideline.contract.maintenance import Files, MaintenanceReceipt, TableUpkeep, Upkeep
+from tideline.contract.maintenance import (
+    Files,
+    MaintenanceOutcome,
+    MaintenanceReceipt,
+    TableMaintenance,
+)
 from tideline.planner.maintaining import order_maintenance
 from tideline.settings import Settings
 from tideline.store.objects import open_store
@@ -35,7 +40,7 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
     key = layout.maintenance_receipt_key(settings.pipeline, name)
     open_store(settings.store).put(key, with_checksum(msgspec.json.encode(receipt)))
     _print(receipt)
-    failed = any(one.outcome is Upkeep.FAILED for one in receipt.tables)
+    failed = any(one.outcome is MaintenanceOutcome.FAILED for one in receipt.tables)
     return EXIT_FAILED if failed else 0
 
 
@@ -51,7 +56,7 @@ def _print(receipt: MaintenanceReceipt) -> None:
                 say(f"  hint: {one.hint}")
 
 
-def _row(one: TableUpkeep) -> tuple[object, ...]:
+def _row(one: TableMaintenance) -> tuple[object, ...]:
     def change(show: str) -> str | None:
         sides = [_figure(files, show) for files in (one.before, one.after) if files is not None]
         return " → ".join(sides) or None

@@ -11,7 +11,7 @@ from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt
 from tideline.planner import pending_requests, plan_merge
 from tideline.planner.pending import ask_for_pending
-from tideline.planner.runs import record_held, run_merge
+from tideline.planner.runs import record_delayed, run_merge
 from tideline.settings import Settings
 from tideline_console.output import say
 from tideline_console.spark import spark_session
@@ -31,8 +31,8 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
     plan = plan_merge(settings, plan_id=plan_id, tables=scope)
     if plan.nothing_to_do:
         say(f"nothing to merge up to manifest {plan.b}")
-        record_held(settings, plan)
-        print_held(plan)
+        record_delayed(settings, plan)
+        print_delayed(plan)
         ask_for_pending(settings, pending_requests(settings, scope), say)
         return EXIT_FAILED if plan.strayed else 0
     say(f"plan {plan_id}: {len(plan.tables)} tables up to manifest {plan.b}")
@@ -40,7 +40,7 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
         say(f"{len(plan.descriptions)} tables get the comments and NOT NULL of the source")
     receipt = run_merge(settings, plan, lambda: _run_plan(settings, plan), say)
     _print_receipt(receipt)
-    print_held(plan)
+    print_delayed(plan)
     ask_for_pending(settings, pending_requests(settings, scope), say)
     if plan.b < plan.tail:
         say("more waits than one plan takes: run `tideline merge` again")
@@ -98,11 +98,11 @@ def _print_receipt(receipt: Receipt) -> None:
                 say(f"  hint: {one.hint}")
         for warning in one.warnings:
             say(f"{one.table}: {warning}")
-        for change in one.foreign_changes:
-            say(f"{one.table}: changed by somebody else: {change}")
+        for change in one.external_changes:
+            say(f"{one.table}: changed by someone else: {change}")
 
 
-def print_held(plan: Plan) -> None:
+def print_delayed(plan: Plan) -> None:
     """Print the tables that the plan holds back, and why."""
-    for table, reason in sorted(plan.held.items()):
+    for table, reason in sorted(plan.delayed.items()):
         say(f"{table} is held: {reason}")

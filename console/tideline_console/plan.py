@@ -14,7 +14,7 @@ from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 from tideline_console.output import say, write_document
-from tideline_console.plan_document import Choice, PlanPreview, TablePreview, preview
+from tideline_console.plan_document import PlanPreview, TableOptions, TablePreview, preview
 from tideline_console.tables import print_table, vectors_differ
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -39,13 +39,13 @@ def read_preview(settings: Settings, tables: Sequence[str] | None) -> PlanPrevie
     if tail is not None:
         state = settled_tables(settings, store, tail.manifest, chain.open_state(tail))
     names = sorted(state.tables if tables is None else tables)
-    choices = {name: _choice(settings, name) for name in names}
-    return preview(plan, state, choices, pending_requests(settings, tables))
+    options = {name: _options(settings, name) for name in names}
+    return preview(plan, state, options, pending_requests(settings, tables))
 
 
-def _choice(settings: Settings, name: str) -> Choice:
+def _options(settings: Settings, name: str) -> TableOptions:
     own = settings.of_table(parse_table(name))
-    return Choice(policy_of(settings, name), own.mode, own.deletion_vectors)
+    return TableOptions(policy_of(settings, name), own.mode, own.deletion_vectors)
 
 
 def print_preview(found: PlanPreview) -> None:
@@ -61,7 +61,7 @@ def print_preview(found: PlanPreview) -> None:
         _print_table(table)
     for name in found.described:
         say(f"{name} gets the comments and NOT NULL that the source has now")
-    for name, reason in sorted(found.held.items()):
+    for name, reason in sorted(found.delayed.items()):
         say(f"{name} is held: {reason}")
     for name, kinds in sorted(found.parks.items()):
         say(f"{name} will stop before the next: {', '.join(kinds)}")

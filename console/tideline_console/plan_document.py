@@ -12,7 +12,7 @@ import msgspec
 from tideline.contract.manifest import OpenState, TableCondition
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan, PlannedChange, TablePlan
-from tideline.contract.planning.parking import Policy, told
+from tideline.contract.planning.parking import Policy, describe_step
 from tideline.contract.request import DumpRequest
 from tideline.contract.steps import ColumnStep, StepKind
 
@@ -21,7 +21,7 @@ REWRITE = "rewrites the table"
 NOTHING = "nothing"
 
 
-class Choice(msgspec.Struct, frozen=True):
+class TableOptions(msgspec.Struct, frozen=True):
     """The settings of a table."""
 
     policy: Policy
@@ -71,8 +71,8 @@ class DumpPreview(msgspec.Struct, frozen=True):
     keys: int | None = None
 
 
-class PlanPreview(msgspec.Struct, frozen=True):
-    """The preview of ``tideline merge`` now. ``held``: tables that stop, and why. ``parks``: by
+class PlanPreview(msgspec.Struct, frozen=True, rename={"delayed": "held"}):
+    """The preview of ``tideline merge`` now. ``delayed``: tables that stop, and why. ``parks``: by
     table, the kinds of change that it will stop before. ``described``: tables whose targets get
     other comments or NOT NULL columns. With ``b`` below ``tail``, more changes wait."""
 
@@ -80,7 +80,7 @@ class PlanPreview(msgspec.Struct, frozen=True):
     b: int
     tail: int
     tables: tuple[TablePreview, ...] = ()
-    held: Mapping[str, str] = msgspec.field(default_factory=dict)
+    delayed: Mapping[str, str] = msgspec.field(default_factory=dict)
     parks: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     dumps: tuple[DumpPreview, ...] = ()
     described: tuple[str, ...] = ()
@@ -89,29 +89,29 @@ class PlanPreview(msgspec.Struct, frozen=True):
 def preview(
     plan: Plan,
     state: OpenState,
-    choices: Mapping[str, Choice],
+    options: Mapping[str, TableOptions],
     rereads: Sequence[DumpRequest],
 ) -> PlanPreview:
-    """Preview ``plan``; ``choices`` are the settings of all tables that were asked for."""
+    """Preview ``plan``; ``options`` are the settings of all tables that were asked for."""
     return PlanPreview(
         pipeline=plan.pipeline,
         b=plan.b,
         tail=plan.tail,
-        tables=tuple(_table(table, choices.get(table.table)) for table in plan.tables),
-        held=plan.held,
+        tables=tuple(_table(table, options.get(table.table)) for table in plan.tables),
+        delayed=plan.delayed,
         parks={
-            name: tuple(sorted(kind.value for kind in choice.policy.parks))
-            for name, choice in choices.items()
-            if choice.policy.parks
+            name: tuple(sorted(kind.value for kind in table_options.policy.parks))
+            for name, table_options in options.items()
+            if table_options.policy.parks
         },
-        dumps=(*_due(state, choices), *(_reread(request) for request in rereads)),
+        dumps=(*_due(state, options), *(_reread(request) for request in rereads)),
         described=tuple(one.table for one in plan.descriptions),
     )
 
 
-def _table(table: TablePlan, choice: Choice | None) -> TablePreview:
-    wanted = table.mode if choice is None else choice.mode
-    vectors = table.deletion_vectors if choice is None else choice.deletion_vectors
+def _table(table: TablePlan, table_options: TableOptions | None) -> TablePreview:
+    wanted = table.mode if table_options is None else table_options.mode
+    vectors = table.deletion_vectors if table_options is None else table_options.deletion_vectors
     return TablePreview(
         table=table.table,
         target=table.target,
@@ -122,7 +122,7 @@ def _table(table: TablePlan, choice: Choice | None) -> TablePreview:
         parts=len(table.parts),
         bytes=sum(part.bytes for part in table.parts),
         mode=table.mode,
-        deletes_unseen=table.floor is not None and not table.create,
+        deletes_unseen=table.delete_before is not None and not table.create,
         switch_to=None if wanted is table.mode else wanted,
         vectors_to=None if vectors is table.deletion_vectors else vectors,
         steps=tuple(
@@ -138,7 +138,7 @@ def _step(table: TablePlan, change: PlannedChange, step: ColumnStep) -> StepPrev
         effect, cost = _ignored(step)
     else:
         effect, cost = _followed(step, table)
-    return StepPreview(change.seq, told(step), effect, cost)
+    return StepPreview(change.seq, describe_step(step), effect, cost)
 
 
 def _followed(step: ColumnStep, table: TablePlan) -> tuple[str, str]:
@@ -159,7 +159,7 @@ def _followed(step: ColumnStep, table: TablePlan) -> tuple[str, str]:
         return "the column is renamed", METADATA
     if step.kind is StepKind.WIDEN:
         return "the column is widened in place", METADATA
-    return "the table starts anew with the dump that follows", REWRITE
+    return "the table starts again with the dump that follows", REWRITE
 
 
 def _ignored(step: ColumnStep) -> tuple[str, str]:
@@ -172,16 +172,16 @@ def _ignored(step: ColumnStep) -> tuple[str, str]:
     return "ignored: the type stays; what does not fit is kept as text in _tl_overflow", NOTHING
 
 
-def _due(state: OpenState, choices: Mapping[str, Choice]) -> list[DumpPreview]:
+def _due(state: OpenState, options: Mapping[str, TableOptions]) -> list[DumpPreview]:
     """Return the dumps of whole tables that their state requires."""
     words = {
         TableCondition.UNPROVEN: "unproven",
-        TableCondition.BLOCKED: "blocked: a full dump starts the target anew",
+        TableCondition.BLOCKED: "blocked: a full dump starts the target again",
     }
     return [
         DumpPreview(name, f"{words[table.condition]}: {table.reason or 'no reason given'}")
         for name, table in sorted(state.tables.items())
-        if name in choices and table.condition in words
+        if name in options and table.condition in words
     ]
 
 

@@ -9,8 +9,8 @@ from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.planner import begin_rebuild, next_step
 from tideline.planner.runs import store_receipt
 from tideline.settings import Settings
-from tideline_console.asked import RebuildOptions
-from tideline_console.merge import print_held, run_in
+from tideline_console.arguments import RebuildOptions
+from tideline_console.merge import print_delayed, run_in
 from tideline_console.output import say
 from tideline_console.spark import spark_session
 
@@ -22,8 +22,14 @@ STEPS_MAX = 10_000
 def run(settings: Settings, table: str, options: RebuildOptions) -> int:
     """Take step after step until the tables are swapped; 1 when one fails."""
 
+    if options.restart_before_0_2:
+        say("tideline: --anew is called --restart since 0.2.0, and goes with 0.3.0", error=True)
     record = begin_rebuild(
-        settings, table, mode=options.mode, since_dump=options.since_dump, anew=options.anew
+        settings,
+        table,
+        mode=options.mode,
+        since_dump=options.since_dump,
+        restart=options.restart or options.restart_before_0_2,
     )
     say(f"rebuild {record.build} of {table}, as {record.mode.value}")
     with spark_session(settings, "rebuild") as session:
@@ -32,13 +38,13 @@ def run(settings: Settings, table: str, options: RebuildOptions) -> int:
             if plan is None:
                 say(f"{table} is rebuilt, as {record.mode.value}")
                 return 0
-            if plan.held:
-                print_held(plan)
+            if plan.delayed:
+                print_delayed(plan)
                 return EXIT_FAILED
             for step in plan.tables:
                 say(f"building up to manifest {step.b}: {len(step.parts)} parts")
             for swap in plan.swaps:
-                say(_told(swap))
+                say(_describe_swap(swap))
             receipt = run_in(session, settings, plan)
             store_receipt(settings, receipt)
             if [one for one in receipt.tables if _failed(one)]:
@@ -47,7 +53,7 @@ def run(settings: Settings, table: str, options: RebuildOptions) -> int:
     return EXIT_FAILED
 
 
-def _told(swap: PlannedSwap) -> str:
+def _describe_swap(swap: PlannedSwap) -> str:
     if swap.live_b is None:
         return f"comparing and swapping at manifest {swap.b}"
     return (
@@ -58,8 +64,8 @@ def _told(swap: PlannedSwap) -> str:
 
 def _failed(one: TableReceipt) -> bool:
     """Report a step's outcome, where it is more than done; return whether it failed."""
-    for change in one.foreign_changes:
-        say(f"{one.table}: changed by somebody else: {change}")
+    for change in one.external_changes:
+        say(f"{one.table}: changed by someone else: {change}")
     if one.outcome is Outcome.REFUSED:
         say(f"{one.table}: {one.error}")
     if one.outcome is not Outcome.FAILED:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tideline.settings import Settings
 
 _OUTPUTS = (1, 2)
-_TOLD_BYTES = 20_000
+_SHOWN_BYTES = 20_000
 
 
 @contextmanager
@@ -36,11 +36,11 @@ def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
     merge = settings.merge
     jars = [str(path) for path in job_jars()] if merge.jars is None else merge.jars.split(",")
     with (
-        tempfile.TemporaryFile() as said,
+        tempfile.TemporaryFile() as output,
         tempfile.TemporaryDirectory(prefix="tideline-spark-") as folder,
-        _told_if_it_fails(said),
+        _shown_if_it_fails(output),
     ):
-        with _output_to(said):
+        with _output_to(output):
             session = make_session(
                 master=merge.master,
                 driver_memory=merge.driver_memory,
@@ -74,15 +74,15 @@ def _output_to(file: IO[bytes]) -> Iterator[None]:
 
 
 @contextmanager
-def _told_if_it_fails(said: IO[bytes]) -> Iterator[None]:
+def _shown_if_it_fails(output: IO[bytes]) -> Iterator[None]:
     """Show the end of Spark's output when it fails with an error other than ours."""
     try:
         yield
     except TidelineError:
         raise
     except Exception:
-        size = said.seek(0, os.SEEK_END)
-        said.seek(max(0, size - _TOLD_BYTES))
-        for line in said.read().decode(errors="replace").splitlines():
+        size = output.seek(0, os.SEEK_END)
+        output.seek(max(0, size - _SHOWN_BYTES))
+        for line in output.read().decode(errors="replace").splitlines():
             say(line, error=True)
         raise

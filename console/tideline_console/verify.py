@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Receipt, reread_requests
 from tideline.contract.request import Answer, DumpRequest
-from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
-from tideline.control import Asker
+from tideline.contract.verification import (
+    TableResult,
+    Verification,
+    VerificationOutcome,
+    VerifyPlan,
+)
+from tideline.control import ControlClient
 from tideline.control.client import RequestClient
 from tideline.control.record import Record
 from tideline.planner.pending import ask_for_pending
@@ -41,10 +46,10 @@ def run(settings: Settings, request: DumpRequest, *, repair: bool, as_json: bool
         write_document(result)
     else:
         _print(result)
-    proofs = {table.proof for table in result.tables}
-    if Proof.DIFFERS in proofs:
+    outcomes = {table.outcome for table in result.tables}
+    if VerificationOutcome.DIFFERS in outcomes:
         return EXIT_DIFFERS
-    return EXIT_EQUAL if proofs == {Proof.EQUAL} else EXIT_ERROR
+    return EXIT_EQUAL if outcomes == {VerificationOutcome.EQUAL} else EXIT_ERROR
 
 
 class ConsoleWork:
@@ -61,10 +66,12 @@ class ConsoleWork:
 
     def read(self, request: DumpRequest) -> Answer:
         """Have the worker serve ``request``."""
-        with closing(Asker(self._settings.control, self._settings.pipeline)) as asker:
-            client = RequestClient(asker, request, Record(self._settings))
+        with closing(
+            ControlClient(self._settings.control, self._settings.pipeline)
+        ) as control_client:
+            client = RequestClient(control_client, request, Record(self._settings))
             client.send()
-            warn_if_none_runs(asker, self.report)
+            warn_if_none_runs(control_client, self.report)
             return watch(client, quiet=self._quiet)
 
     def run_plan(self, plan: Plan) -> Receipt:
@@ -121,7 +128,7 @@ def _print(result: Verification) -> None:
         _print_table(one)
 
 
-def _print_table(table: TableProof) -> None:
+def _print_table(table: TableResult) -> None:
     for different in table.keys[:KEYS_SHOWN]:
         columns = f": {', '.join(different.columns)}" if different.columns else ""
         say(f"{table.table} {different.kind} {','.join(different.key)}{columns}")
@@ -139,16 +146,16 @@ def _print_table(table: TableProof) -> None:
         say(f"{table.table}: {table.reason}{hint}")
 
 
-def verdict(table: TableProof) -> str:
+def verdict(table: TableResult) -> str:
     """Return a table's result in words."""
     share = "" if table.sample_percent is None else f" (a sample of {table.sample_percent} %)"
     at = f" at seq {table.seq}"
     if table.source_time_us is not None:
         at += f" (source time {moment(table.source_time_us)})"
-    if table.proof is Proof.EQUAL:
+    if table.outcome is VerificationOutcome.EQUAL:
         return f"equal{at}{share}"
-    if table.proof is Proof.MOVING:
+    if table.outcome is VerificationOutcome.CHANGING:
         return f"moving: {table.moving:,} keys, the others equal{at}{share}"
-    if table.proof is Proof.DIFFERS:
+    if table.outcome is VerificationOutcome.DIFFERS:
         return f"{table.differences:,} keys differ{at}{share}"
     return "not proven"

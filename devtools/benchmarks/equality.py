@@ -54,7 +54,7 @@ def _newest(settings: Settings) -> pa.Table:
     tail = chain.tail()
     root = Path(urlsplit(settings.store.url).path)
     last = tail.manifest.manifest_number if tail else 0
-    parts = [part for link in chain.links(1, last) for part in link.manifest.parts]
+    parts = [part for entry in chain.entries(1, last) for part in entry.manifest.parts]
     columns = ["_tl_seq", "id", "amount", "weight", "note", "city", "status", "updated_at"]
     table = pa.concat_tables([pq.read_table(root / part.key, columns=columns) for part in parts])
     newest = table.group_by("id").aggregate([("_tl_seq", "max")])["_tl_seq_max"]

@@ -91,9 +91,9 @@ def _ended_at(settings: Settings) -> float:
     """Return when the manifest that ends the dump was made; writes continue after it."""
     chain = Chain(open_store(settings.store), settings.pipeline)
     tail = chain.tail()
-    for link in chain.links(1, tail.manifest.manifest_number if tail else 0):
-        if link.manifest.finished and link.manifest.written_at_us:
-            return link.manifest.written_at_us / 1e6
+    for entry in chain.entries(1, tail.manifest.manifest_number if tail else 0):
+        if entry.manifest.finished and entry.manifest.written_at_us:
+            return entry.manifest.written_at_us / 1e6
     raise RuntimeError("the dump has not ended")
 
 
@@ -104,8 +104,8 @@ def _writing(server: MysqlRig, settings: Settings) -> Iterator[None]:
     chain = Chain(open_store(settings.store), settings.pipeline)
 
     def ended() -> bool:
-        link = chain.tail()
-        return link is not None and bool(chain.open_state(link).recent)
+        entry = chain.tail()
+        return entry is not None and bool(chain.open_state(entry).recent)
 
     def write() -> None:
         with server.server.connect(database="shop", autocommit=True) as connection:

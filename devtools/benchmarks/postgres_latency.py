@@ -95,9 +95,9 @@ def _latencies(
     tail = chain.tail()
     root = settings.store.url.removeprefix("file://")
     last = tail.manifest.manifest_number if tail else 0
-    for link in chain.links(1, last):
-        at = durable.get(link.manifest.manifest_number)
-        for part in link.manifest.parts if at is not None else ():
+    for entry in chain.entries(1, last):
+        at = durable.get(entry.manifest.manifest_number)
+        for part in entry.manifest.parts if at is not None else ():
             for number in pq.read_table(f"{root}/{part.key}", columns=["id"])["id"].to_pylist():
                 if at is not None:
                     yield at - committed[number]

@@ -132,8 +132,8 @@ def run_until_idle(
             run_worker(settings, until_idle_s=IDLE_S, on_point=clock.note)
     after = chain.tail()
     number = before.manifest.manifest_number if before else 0
-    links = list(chain.links(number + 1, after.manifest.manifest_number)) if after else []
-    rows = sum(part.rows for link in links for part in link.manifest.parts)
+    entries = list(chain.entries(number + 1, after.manifest.manifest_number)) if after else []
+    rows = sum(part.rows for entry in entries for part in entry.manifest.parts)
     return CpuCost(clock.wall_s, time.process_time() - cpu, sender.cpu_s, rows)
 
 

@@ -12,8 +12,8 @@ from devtools.benchmarks import orders
 from devtools.benchmarks.result import Result, result
 from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle, spark_application
 from tideline.contract.request import DumpRequest
-from tideline.contract.verification import Proof
-from tideline.control import Asker
+from tideline.contract.verification import VerificationOutcome
+from tideline.control import ControlClient
 from tideline.planner import plan_merge
 from tideline.planner.verifying import plan_verification
 from tideline.settings import Settings
@@ -74,15 +74,15 @@ def _round(
     found = []
     compared = _of_spark(lambda: found.append(run_verification(spark, planned.plan)))
     [proof] = found[0].tables
-    if (proof.proof, proof.rows) != (Proof.EQUAL, rows):
-        raise AssertionError(f"the table is {proof.proof.value}, {proof.rows} rows of {rows}")
+    if (proof.outcome, proof.rows) != (VerificationOutcome.EQUAL, rows):
+        raise AssertionError(f"the table is {proof.outcome.value}, {proof.rows} rows of {rows}")
     return dumped, merged, read, compared
 
 
 def _asked(settings: Settings, server: CaptureRig, request: DumpRequest) -> float:
     """Measure CPU seconds of a worker that serves ``request`` and ends."""
-    with closing(Asker(settings.control, settings.pipeline)) as asker:
-        asker.ask(request)
+    with closing(ControlClient(settings.control, settings.pipeline)) as control_client:
+        control_client.ask(request)
     return run_until_idle(settings, server).cpu_s
 
 

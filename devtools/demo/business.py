@@ -14,193 +14,193 @@ import uuid
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from devtools.demo.lane import Lane, Undo
+from devtools.demo.worker import ShopWorker, Undo
 
 _STATUSES = ("open", "paid", "shipped", "closed")
 _EMAILS = (None, "", "moved@example.org", "neu+ä@example.org")
 _NOTES = (None, "", "leave at the door", 'two\nlines, "quoted"')
 
 
-def place_order(lane: Lane) -> None:
-    with lane.transaction():
-        order_id = _insert_order(lane)
-    lane.remember(order_id)
+def place_order(worker: ShopWorker) -> None:
+    with worker.transaction():
+        order_id = _insert_order(worker)
+    worker.remember(order_id)
 
 
-def place_order_and_change_mind(lane: Lane) -> None:
+def place_order_and_change_mind(worker: ShopWorker) -> None:
     """Makes a whole new order, and rolls it back."""
-    with lane.transaction():
-        _insert_order(lane)
-        _update_customer(lane)
+    with worker.transaction():
+        _insert_order(worker)
+        _update_customer(worker)
         raise Undo
 
 
-def pay(lane: Lane) -> None:
+def pay(worker: ShopWorker) -> None:
     """Makes a payment; its first attempt is sometimes rolled back to a savepoint."""
-    order_id = _some_order(lane)
-    with lane.transaction():
-        if lane.random.random() < 0.2:
-            with lane.savepoint():
-                _insert_payment(lane, order_id, "card")
-                lane.change("DELETE FROM order_items WHERE order_id = %s", (order_id,))
+    order_id = _some_order(worker)
+    with worker.transaction():
+        if worker.random.random() < 0.2:
+            with worker.savepoint():
+                _insert_payment(worker, order_id, "card")
+                worker.change("DELETE FROM order_items WHERE order_id = %s", (order_id,))
                 raise Undo
-        with lane.savepoint():
-            _insert_payment(lane, order_id, "transfer")
-        lane.change("UPDATE orders SET status = 'paid' WHERE id = %s", (order_id,))
+        with worker.savepoint():
+            _insert_payment(worker, order_id, "transfer")
+        worker.change("UPDATE orders SET status = 'paid' WHERE id = %s", (order_id,))
 
 
-def ship(lane: Lane) -> None:
-    note = lane.random.choice(_NOTES)
-    with lane.transaction():
-        lane.change(
-            f"UPDATE orders SET status = 'shipped', shipped_at = {lane.words.now}, note = %s"
+def ship(worker: ShopWorker) -> None:
+    note = worker.random.choice(_NOTES)
+    with worker.transaction():
+        worker.change(
+            f"UPDATE orders SET status = 'shipped', shipped_at = {worker.words.now}, note = %s"
             " WHERE id = %s",
-            (note, _some_order(lane)),
+            (note, _some_order(worker)),
         )
 
 
-def revise_old_orders(lane: Lane) -> None:
+def revise_old_orders(worker: ShopWorker) -> None:
     """Updates rows that are as old as the shop, so that dumps meet live traffic."""
-    chosen = lane.random.sample(lane.old_orders, min(3, len(lane.old_orders)))
-    with lane.transaction():
+    chosen = worker.random.sample(worker.old_orders, min(3, len(worker.old_orders)))
+    with worker.transaction():
         for order_id in chosen:
-            lane.change(
+            worker.change(
                 "UPDATE orders SET status = %s, total = total + 0.10 WHERE id = %s",
-                (lane.random.choice(_STATUSES), order_id),
+                (worker.random.choice(_STATUSES), order_id),
             )
 
 
-def cancel(lane: Lane) -> None:
+def cancel(worker: ShopWorker) -> None:
     """Deletes an order and all that belongs to it."""
-    if not lane.recent_orders:
-        return place_order(lane)
-    order_id = lane.recent_orders.pop(lane.random.randrange(len(lane.recent_orders)))
-    with lane.transaction():
-        _delete_order(lane, order_id)
+    if not worker.recent_orders:
+        return place_order(worker)
+    order_id = worker.recent_orders.pop(worker.random.randrange(len(worker.recent_orders)))
+    with worker.transaction():
+        _delete_order(worker, order_id)
     return None
 
 
-def archive(lane: Lane) -> None:
+def archive(worker: ShopWorker) -> None:
     """Deletes the oldest order; sometimes the customer had returned it."""
-    if not lane.old_orders:
-        return place_order(lane)
-    order_id = lane.old_orders.pop(0)
-    with lane.transaction():
-        _delete_order(lane, order_id)
-        if lane.random.random() < 0.5:
-            lane.change(
-                f"INSERT INTO returns VALUES (%s, {lane.words.now}, %s, %s)",
-                (order_id, lane.random.choice(_NOTES), lane.random.randrange(100_000) / 100),
+    if not worker.old_orders:
+        return place_order(worker)
+    order_id = worker.old_orders.pop(0)
+    with worker.transaction():
+        _delete_order(worker, order_id)
+        if worker.random.random() < 0.5:
+            worker.change(
+                f"INSERT INTO returns VALUES (%s, {worker.words.now}, %s, %s)",
+                (order_id, worker.random.choice(_NOTES), worker.random.randrange(100_000) / 100),
             )
     return None
 
 
-def edit_customer(lane: Lane) -> None:
-    with lane.transaction():
-        _update_customer(lane)
+def edit_customer(worker: ShopWorker) -> None:
+    with worker.transaction():
+        _update_customer(worker)
 
 
-def join(lane: Lane) -> None:
-    customer_id = lane.new_id()
-    with lane.transaction():
-        lane.change(
+def join(worker: ShopWorker) -> None:
+    customer_id = worker.new_id()
+    with worker.transaction():
+        worker.change(
             "INSERT INTO customers (id, ref, name, email, credit_limit, tags, created_at)"
-            f" VALUES (%s, %s, %s, %s, %s, %s, {lane.words.now})",
+            f" VALUES (%s, %s, %s, %s, %s, %s, {worker.words.now})",
             (
                 customer_id,
-                _uuid(lane),
+                _uuid(worker),
                 f"Newcomer {customer_id}",
-                lane.random.choice(_EMAILS),
-                lane.random.choice((None, 100, 2500.5)),
-                lane.words.texts(["new", None]),
+                worker.random.choice(_EMAILS),
+                worker.random.choice((None, 100, 2500.5)),
+                worker.words.texts(["new", None]),
             ),
         )
-        lane.change(
+        worker.change(
             "INSERT INTO addresses"
-            f" VALUES (%s, 'home', 'New street', NULL, 'DE', NULL, {lane.words.no_end})",
+            f" VALUES (%s, 'home', 'New street', NULL, 'DE', NULL, {worker.words.no_end})",
             (customer_id,),
         )
-    lane.joined.append(customer_id)
+    worker.joined.append(customer_id)
 
 
-def leave(lane: Lane) -> None:
-    if not lane.joined:
-        return join(lane)
-    customer_id = lane.joined.pop(0)
-    with lane.transaction():
-        lane.change("DELETE FROM addresses WHERE customer_id = %s", (customer_id,))
-        lane.change("DELETE FROM customers WHERE id = %s", (customer_id,))
+def leave(worker: ShopWorker) -> None:
+    if not worker.joined:
+        return join(worker)
+    customer_id = worker.joined.pop(0)
+    with worker.transaction():
+        worker.change("DELETE FROM addresses WHERE customer_id = %s", (customer_id,))
+        worker.change("DELETE FROM customers WHERE id = %s", (customer_id,))
     return None
 
 
-def move_address(lane: Lane) -> None:
+def move_address(worker: ShopWorker) -> None:
     """Changes one half of a composite key, there or back."""
-    customer_id = lane.random.choice(lane.customers)
-    there = lane.random.random() < 0.5
-    with lane.transaction():
-        moved = lane.change(
+    customer_id = worker.random.choice(worker.customers)
+    there = worker.random.random() < 0.5
+    with worker.transaction():
+        moved = worker.change(
             "UPDATE addresses SET kind = %s, valid_until = NULL"
             " WHERE customer_id = %s AND kind = %s",
             ("home" if there else "cottage", customer_id, "cottage" if there else "home"),
             moves_key=True,
         )
         if moved == 0:
-            lane.change(
+            worker.change(
                 "UPDATE addresses SET street = concat(street, ' 1') WHERE customer_id = %s",
                 (customer_id,),
             )
 
 
-def rename_coupon(lane: Lane) -> None:
+def rename_coupon(worker: ShopWorker) -> None:
     """Changes a text key."""
-    at = lane.random.randrange(len(lane.coupons))
-    old = lane.coupons[at]
-    new = f"{old.partition('/')[0]}/{lane.random.randrange(10**6)}"
-    if new in lane.coupons:
+    at = worker.random.randrange(len(worker.coupons))
+    old = worker.coupons[at]
+    new = f"{old.partition('/')[0]}/{worker.random.randrange(10**6)}"
+    if new in worker.coupons:
         return
-    with lane.transaction():
-        lane.change("UPDATE coupons SET code = %s WHERE code = %s", (new, old), moves_key=True)
-    lane.coupons[at] = new
+    with worker.transaction():
+        worker.change("UPDATE coupons SET code = %s WHERE code = %s", (new, old), moves_key=True)
+    worker.coupons[at] = new
 
 
-def renumber_items(lane: Lane) -> None:
+def renumber_items(worker: ShopWorker) -> None:
     """Changes the keys of all items of an order in one statement."""
-    with lane.transaction():
-        lane.change(
+    with worker.transaction():
+        worker.change(
             "UPDATE order_items SET line = line + 10 WHERE order_id = %s AND line < 30000",
-            (_some_order(lane),),
+            (_some_order(worker),),
             moves_key=True,
         )
 
 
-def rewrite_manual(lane: Lane) -> None:
+def rewrite_manual(worker: ShopWorker) -> None:
     """Writes a new TOASTed value, or none."""
-    text = None if lane.random.random() < 0.1 else f"edition {lane.random.random()} " * 200
-    with lane.transaction():
-        lane.change(
-            f"UPDATE products SET manual = %s, changed_at = {lane.words.now} WHERE id = %s",
-            (text, lane.random.choice(lane.products)),
+    text = None if worker.random.random() < 0.1 else f"edition {worker.random.random()} " * 200
+    with worker.transaction():
+        worker.change(
+            f"UPDATE products SET manual = %s, changed_at = {worker.words.now} WHERE id = %s",
+            (text, worker.random.choice(worker.products)),
         )
 
 
-def reprice(lane: Lane) -> None:
+def reprice(worker: ShopWorker) -> None:
     """Updates many rows in one statement; their manuals are unchanged and not in the log."""
-    chosen = lane.random.sample(lane.products, min(15, len(lane.products)))
-    with lane.transaction():
-        lane.change(
+    chosen = worker.random.sample(worker.products, min(15, len(worker.products)))
+    with worker.transaction():
+        worker.change(
             "UPDATE products SET price = %s, rating = %s, weight_kg = %s, attributes = %s"
             " WHERE id IN %s",
             (
-                lane.random.randrange(100, 100_000) / 100,
-                lane.random.random() * 5,
-                lane.random.random(),
-                json.dumps({"season": lane.random.randrange(9)}),
+                worker.random.randrange(100, 100_000) / 100,
+                worker.random.random() * 5,
+                worker.random.random(),
+                json.dumps({"season": worker.random.randrange(9)}),
                 tuple(chosen),
             ),
         )
 
 
-DOINGS: Mapping[Callable[[Lane], None], int] = MappingProxyType(
+DOINGS: Mapping[Callable[[ShopWorker], None], int] = MappingProxyType(
     {
         place_order: 30,
         place_order_and_change_mind: 5,
@@ -222,75 +222,77 @@ DOINGS: Mapping[Callable[[Lane], None], int] = MappingProxyType(
 """The transactions with their weights."""
 
 
-def _insert_order(lane: Lane) -> int:
-    order_id = lane.new_id()
-    products = lane.random.sample(lane.products, min(lane.random.randint(1, 3), len(lane.products)))
-    price = lane.random.randrange(100, 50_000) / 100
-    lane.change(
-        f"INSERT INTO orders VALUES (%s, %s, 'open', %s, 'EUR', %s, {lane.words.now}, NULL)",
+def _insert_order(worker: ShopWorker) -> int:
+    order_id = worker.new_id()
+    products = worker.random.sample(
+        worker.products, min(worker.random.randint(1, 3), len(worker.products))
+    )
+    price = worker.random.randrange(100, 50_000) / 100
+    worker.change(
+        f"INSERT INTO orders VALUES (%s, %s, 'open', %s, 'EUR', %s, {worker.words.now}, NULL)",
         (
             order_id,
-            lane.random.choice(lane.customers),
+            worker.random.choice(worker.customers),
             price * len(products),
-            lane.random.choice(_NOTES),
+            worker.random.choice(_NOTES),
         ),
     )
     items = [(order_id, line, product, 1, price, None) for line, product in enumerate(products, 1)]
-    lane.change(
+    worker.change(
         f"INSERT INTO order_items VALUES {', '.join(['%s'] * len(items))}",
         tuple(items),
     )
-    lane.change(
-        f"UPDATE products SET stock = stock - 1, changed_at = {lane.words.now} WHERE id IN %s",
+    worker.change(
+        f"UPDATE products SET stock = stock - 1, changed_at = {worker.words.now} WHERE id IN %s",
         (tuple(products),),
     )
-    lane.change(
-        f"INSERT INTO stock_movements VALUES (%s, %s, -1, %s, {lane.words.now})",
-        (order_id, products[0], lane.random.choice(_NOTES)),
+    worker.change(
+        f"INSERT INTO stock_movements VALUES (%s, %s, -1, %s, {worker.words.now})",
+        (order_id, products[0], worker.random.choice(_NOTES)),
     )
     return order_id
 
 
-def _insert_payment(lane: Lane, order_id: int, method: str) -> None:
-    lane.change(
-        f"INSERT INTO payments SELECT %s, id, %s, %s, %s, %s, {lane.words.now}"
+def _insert_payment(worker: ShopWorker, order_id: int, method: str) -> None:
+    worker.change(
+        f"INSERT INTO payments SELECT %s, id, %s, %s, %s, %s, {worker.words.now}"
         " FROM orders WHERE id = %s",
         (
-            _uuid(lane),
+            _uuid(worker),
             method,
-            lane.random.randrange(100_000) / 100,
-            lane.random.choice((None, 0.1, lane.random.random())),
-            json.dumps({"attempt": lane.random.randrange(3)}),
+            worker.random.randrange(100_000) / 100,
+            worker.random.choice((None, 0.1, worker.random.random())),
+            json.dumps({"attempt": worker.random.randrange(3)}),
             order_id,
         ),
     )
 
 
-def _delete_order(lane: Lane, order_id: int) -> None:
-    lane.change("DELETE FROM payments WHERE order_id = %s", (order_id,))
-    lane.change("DELETE FROM order_items WHERE order_id = %s", (order_id,))
-    lane.change("DELETE FROM orders WHERE id = %s", (order_id,))
+def _delete_order(worker: ShopWorker, order_id: int) -> None:
+    worker.change("DELETE FROM payments WHERE order_id = %s", (order_id,))
+    worker.change("DELETE FROM order_items WHERE order_id = %s", (order_id,))
+    worker.change("DELETE FROM orders WHERE id = %s", (order_id,))
 
 
-def _update_customer(lane: Lane) -> None:
-    lane.change(
-        f"UPDATE customers SET email = %s, preferences = {lane.words.merged_preferences},"
-        f" tags = %s, seen_at = {lane.words.now} WHERE id = %s",
+def _update_customer(worker: ShopWorker) -> None:
+    worker.change(
+        f"UPDATE customers SET email = %s, preferences = {worker.words.merged_preferences},"
+        f" tags = %s, seen_at = {worker.words.now} WHERE id = %s",
         (
-            lane.random.choice(_EMAILS),
-            json.dumps({"size": lane.random.randrange(20)}),
-            lane.words.texts(lane.random.choice((None, [], ["vip"], ["a,b", None, '"']))),
-            lane.random.choice(lane.customers),
+            worker.random.choice(_EMAILS),
+            json.dumps({"size": worker.random.randrange(20)}),
+            worker.words.texts(worker.random.choice((None, [], ["vip"], ["a,b", None, '"']))),
+            worker.random.choice(worker.customers),
         ),
     )
 
 
-def _some_order(lane: Lane) -> int:
+def _some_order(worker: ShopWorker) -> int:
     """Return mostly a recent order, otherwise an old one."""
-    if lane.recent_orders and (lane.random.random() < 0.8 or not lane.old_orders):
-        return lane.random.choice(lane.recent_orders)
-    return lane.random.choice(lane.old_orders)
+    if worker.recent_orders and (worker.random.random() < 0.8 or not worker.old_orders):
+        return worker.random.choice(worker.recent_orders)
+    return worker.random.choice(worker.old_orders)
 
 
-def _uuid(lane: Lane) -> str:
-    return str(uuid.UUID(int=lane.random.getrandbits(128), version=4))
+def _uuid(worker: ShopWorker) -> str:
+    return str(uuid.UUID(int=worker.random.getrandbits(128), version=4))

@@ -60,5 +60,5 @@ class DagRuns:
             tasks = api.tasks(dag, run)
             culprit = next((name for name, at in tasks.items() if at == "failed"), None)
             log = api.log(dag, run, culprit)[-3000:] if culprit else ""
-            told = f"the run of {dag} failed: {tasks}"
-            raise Unavailable(told, lines=tuple(log.splitlines()))
+            text = f"the run of {dag} failed: {tasks}"
+            raise Unavailable(text, lines=tuple(log.splitlines()))

@@ -25,8 +25,8 @@ from tideline.contract.manifest import OpenState
 from tideline.contract.position import SourcePosition
 from tideline.contract.receipt import Receipt, TableReceipt, decode_receipt
 from tideline.contract.request import TableProgress
-from tideline.control import Asker
-from tideline.store.chain import Chain, Link
+from tideline.control import ControlClient
+from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import ObjectStore, open_store
 
 DUMP_TIMEOUT_S = 600.0
@@ -52,8 +52,8 @@ class Scenes:
         return open_store(self._stage.settings.store)
 
     @cached_property
-    def _asker(self) -> Asker:
-        return Asker(self._stage.settings.control, PIPELINE)
+    def _control_client(self) -> ControlClient:
+        return ControlClient(self._stage.settings.control, PIPELINE)
 
     @cached_property
     def _chain(self) -> Chain:
@@ -161,12 +161,12 @@ class Scenes:
         screen.say(f"compared by plain SQL, every value as text {_took(began)}")
         return result
 
-    def _state(self) -> tuple[Link | None, OpenState]:
-        link = self._chain.tail(self._hint)
-        if link is None:
+    def _state(self) -> tuple[ManifestEntry | None, OpenState]:
+        entry = self._chain.tail(self._hint)
+        if entry is None:
             return None, OpenState()
-        self._hint = link.manifest.manifest_number
-        return link, self._chain.open_state(link)
+        self._hint = entry.manifest.manifest_number
+        return entry, self._chain.open_state(entry)
 
     def _initial_dump_is_done(self) -> bool:
         _, state = self._state()
@@ -186,22 +186,22 @@ class Scenes:
         """Return the worker's report on its dumps, empty while Valkey is too busy to answer. The
         chain records their ends."""
         try:
-            workers = self._asker.workers()
+            workers = self._control_client.workers()
         except Unavailable:
             return []
         return [table for one in workers for answer in one.dumps for table in answer.tables]
 
     def _captured(self, end: SourcePosition) -> bool:
-        link, state = self._state()
-        if link is None or state.requests:
+        entry, state = self._state()
+        if entry is None or state.requests:
             return False
-        return self._stage.database.reached(link.manifest.position, end)
+        return self._stage.database.reached(entry.manifest.position, end)
 
     def _say_captured(self) -> None:
-        link, _ = self._state()
-        if link is None:
+        entry, _ = self._state()
+        if entry is None:
             raise Unavailable("the chain is empty")
-        manifest = link.manifest
+        manifest = entry.manifest
         self._screen.say(
             f"the chain holds {_n(manifest.manifest_number)} manifests and"
             f" {_n(manifest.last_seq)} sequences"
@@ -239,9 +239,9 @@ class Scenes:
     def _say_receipts(self, receipts: list[Receipt]) -> None:
         tables: list[TableReceipt] = [table for receipt in receipts for table in receipt.tables]
         for receipt in receipts:
-            for table, reason in receipt.held.items():
+            for table, reason in receipt.delayed.items():
                 self._screen.say(f"{table} is held back: {reason}")
-        strangers = sum(len(one.foreign_changes) for one in tables)
+        strangers = sum(len(one.external_changes) for one in tables)
         if strangers:
             self._screen.say(f"the receipts name {strangers} commits that were not ours")
         self._screen.say(

@@ -23,11 +23,11 @@ from pathlib import Path
 import msgspec
 
 from devtools.demo.business import DOINGS
-from devtools.demo.lane import Lane, Tally
+from devtools.demo.worker import ShopWorker, Tally
 
 DSN_VARIABLE = "TIDELINE_DEMO_DSN"
 TRANSACTIONS_PER_S = 230.0
-LANES = 3
+WORKERS = 3
 SEED = 20_26
 _REPORT_INTERVAL_S = 0.5
 
@@ -72,21 +72,23 @@ def read_report(path: Path) -> Report | None:
 class ShopTraffic:
     """Lanes at a common average rate, until stopped."""
 
-    def __init__(self, dsn: str, *, rate: float, lanes: int = LANES, seed: int = SEED) -> None:
+    def __init__(self, dsn: str, *, rate: float, workers: int = WORKERS, seed: int = SEED) -> None:
         self._stop = threading.Event()
         self._rate = rate
         # All lanes look at the shop before the first changes it.
-        self._lanes = [Lane(dsn, number, lanes=lanes, seed=seed) for number in range(lanes)]
-        self._pool = ThreadPoolExecutor(max_workers=lanes, thread_name_prefix="lane")
+        self._workers = [
+            ShopWorker(dsn, number, workers=workers, seed=seed) for number in range(workers)
+        ]
+        self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="lane")
         self._running: list[Future[None]] = []
         self._began = 0.0
         self._ended: float | None = None
 
     def start(self) -> None:
         self._began = time.monotonic()
-        self._running = [self._pool.submit(self._drive, lane) for lane in self._lanes]
-        for lane in self._running:
-            lane.add_done_callback(lambda _: self._stop.set())
+        self._running = [self._pool.submit(self._drive, worker) for worker in self._workers]
+        for worker in self._running:
+            worker.add_done_callback(lambda _: self._stop.set())
 
     def request_stop(self) -> None:
         """Let every lane finish the transaction it is in; safe in a signal handler."""
@@ -99,19 +101,19 @@ class ShopTraffic:
         """
         self._pool.shutdown()
         self._ended = time.monotonic()
-        for lane in self._lanes:
-            lane.close()
+        for worker in self._workers:
+            worker.close()
         for ended in self._running:
             ended.result()
 
     @property
     def working(self) -> bool:
-        return not all(lane.done() for lane in self._running)
+        return not all(worker.done() for worker in self._running)
 
     def report(self, *, finished: bool = False) -> Report:
         total = Tally()
-        for lane in self._lanes:
-            total.add(lane.tally)
+        for worker in self._workers:
+            total.add(worker.tally)
         return Report(
             seconds=round((self._ended or time.monotonic()) - self._began, 3),
             transactions=total.transactions,
@@ -126,13 +128,13 @@ class ShopTraffic:
             finished=finished,
         )
 
-    def _drive(self, lane: Lane) -> None:
+    def _drive(self, worker: ShopWorker) -> None:
         doings, weights = list(DOINGS), list(DOINGS.values())
-        pause_s = len(self._lanes) / self._rate
+        pause_s = len(self._workers) / self._rate
         due = self._began
         while not self._stop.wait(max(0.0, due - time.monotonic())):
-            (doing,) = lane.random.choices(doings, weights)
-            doing(lane)
+            (doing,) = worker.random.choices(doings, weights)
+            doing(worker)
             due += pause_s
 
 
@@ -141,11 +143,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="live traffic on the sample shop")
     parser.add_argument("--report", type=Path, required=True)
     parser.add_argument("--rate", type=float, default=TRANSACTIONS_PER_S, help="transactions/s")
-    parser.add_argument("--lanes", type=int, default=LANES, help="connections")
+    parser.add_argument("--lanes", type=int, default=WORKERS, help="connections")
     parser.add_argument("--seed", type=int, default=SEED)
     options = parser.parse_args(arguments)
     traffic = ShopTraffic(
-        os.environ[DSN_VARIABLE], rate=options.rate, lanes=options.lanes, seed=options.seed
+        os.environ[DSN_VARIABLE], rate=options.rate, workers=options.workers, seed=options.seed
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: traffic.request_stop())

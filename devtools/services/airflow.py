@@ -31,7 +31,7 @@ DAGS = (
     "tideline_merge",
     "tideline_rebuild",
     "tideline_repair",
-    "tideline_steer",
+    "tideline_control",
     "tideline_verify",
 )
 PROJECT = Path(__file__).resolve().parents[2]

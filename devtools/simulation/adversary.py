@@ -66,7 +66,7 @@ class Adversary:
     def arm(self, point: KillPoint, own: random.Random) -> None:
         """Kill the process that next reaches ``point``, soon."""
         left = own.choice((1, 1, 2, 4))
-        self._rig.board.await_process(point, 1 if point in _RARE else left)
+        self._rig.active_faults.await_process(point, 1 if point in _RARE else left)
         if point in (KillPoint.BEFORE_RELEASE, KillPoint.AFTER_RELEASE):
             injectors.stop_cleanly(self._rig, own)
         if point is KillPoint.AFTER_TAKEOVER:

@@ -113,7 +113,7 @@ def carried(row: Row, what: Alteration, form: Form) -> Row:
     return moved | {name: defaults[name] for name, given in what.adds.items() if given}
 
 
-def told_steps(what: Alteration, form: Form) -> tuple[ColumnStep, ...]:
+def logged_steps(what: Alteration, form: Form) -> tuple[ColumnStep, ...]:
     """Return the steps that a log with statements has for the alteration that made ``form``."""
     defaults = dict(form.filled)
     return tuple(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from devtools.simulation.columns import Alteration, altered, carried, told_steps
+from devtools.simulation.columns import Alteration, altered, carried, logged_steps
 from devtools.simulation.history import LedgerEntry, LedgerTransaction
 from devtools.simulation.log import (
     Aborted,
@@ -19,8 +19,8 @@ from devtools.simulation.log import (
     LogEntry,
     LoggedChange,
     LoggedStatement,
-    OurMark,
     SessionWork,
+    SimulatedWatermark,
     Xa,
 )
 from devtools.simulation.scheduler import Process, Signal, World
@@ -77,7 +77,7 @@ class Database:
         self._in_flight: dict[int, Callable[[], None]] = {}
         self._last_visible_at = 0.0
         self._open: list[SessionWork] = []
-        self._marks: dict[int, Signal] = {}
+        self._watermarks: dict[int, Signal] = {}
         self.committing_xa = 0
         self.memberships = 0
         self.passed: set[tuple[str, int]] = set()
@@ -271,32 +271,32 @@ class Database:
 
         self._show_later(work.xid, shown)
 
-    def write_mark(self, mark: OurMark, *, takes_s: float = 0.0) -> Signal:
+    def write_watermark(self, watermark: SimulatedWatermark, *, takes_s: float = 0.0) -> Signal:
         """Write a watermark in a separate transaction.
 
         It has its id at once, and is in the log after ``takes_s``. The signal is given when its
         writer learns of it, or the session ended.
         """
-        xid, told = self._next_xid(), Signal()
-        self._marks[xid] = told
+        xid, reported = self._next_xid(), Signal()
+        self._watermarks[xid] = reported
 
         def commit() -> None:
-            if self._marks.pop(xid, None) is not None:
-                self._append(xid, mark=mark)
-                self._show_later(xid, lambda: None, lag=0.0, shown=told)
+            if self._watermarks.pop(xid, None) is not None:
+                self._append(xid, watermark=watermark)
+                self._show_later(xid, lambda: None, lag=0.0, shown=reported)
 
         if takes_s:
             self.world.later(takes_s, commit)
         else:
             commit()
-        return told
+        return reported
 
-    def polled_mark(self, mark: OurMark) -> None:
+    def polled_watermark(self, watermark: SimulatedWatermark) -> None:
         """Log a low watermark that is only the log's position when it was requested.
 
         A reader finds it there, while transactions before it may not be visible yet.
         """
-        self._append(0, mark=mark)
+        self._append(0, watermark=watermark)
 
     def make(self, table: str) -> None:
         """Run `CREATE TABLE`, in the log of a MySQL."""
@@ -319,7 +319,7 @@ class Database:
         held.form = altered(held.form, what)
         held.rows = {key: carried(row, what, held.form) for key, row in held.rows.items()}
         if self.kind is DatabaseKind.MYSQL:
-            steps = told_steps(what, held.form) if understood else None
+            steps = logged_steps(what, held.form) if understood else None
             text = f"ALTER TABLE {held.name} {what.words}"
             self._append(0, statement=LoggedStatement(held.name, text, understood, steps))
 
@@ -362,10 +362,10 @@ class Database:
         for work in list(self._open):
             work.aborted = True
             self.roll_back(work)
-        for xid, told in list(self._marks.items()):
-            del self._marks[xid]
+        for xid, reported in list(self._watermarks.items()):
+            del self._watermarks[xid]
             self._ended(xid)
-            self.world.give(told)
+            self.world.give(reported)
         self.world.give(self.logged)
 
     def restart(self, down_s: float) -> None:

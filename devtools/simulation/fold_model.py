@@ -49,7 +49,7 @@ def fold(
     columns: tuple[str, ...],
     *,
     truncates: Iterable[int] = (),
-    floor: int | None = None,
+    delete_before: int | None = None,
 ) -> dict[Key, State]:
     """Return the state of every key that ``changes`` touch, by key; ``columns`` without the
     key's."""
@@ -67,7 +67,11 @@ def fold(
         if moved:
             states[source] = State(change.seq, True, {}, None, frozenset())
         states[change.key] = _after(row, change, columns)
-    return {key: state for key, state in states.items() if floor is None or state.seq > floor}
+    return {
+        key: state
+        for key, state in states.items()
+        if delete_before is None or state.seq > delete_before
+    }
 
 
 def _seq(event: tuple[int, Change | None]) -> int:

@@ -54,8 +54,8 @@ class ChainEvent:
     ``ver`` and ``digest`` are None where the row does not carry them: in deletes, and where
     ``unchanged`` names columns without a value (then ``ver`` may stand without ``digest``).
     ``before_key`` is the key that the change moved the row from. ``dumped``: it is a dump's, as
-    every ``r`` is, and the deletes of keys that the source no longer has. ``place`` is its position
-    in the source's log (position and index), if that is known.
+    every ``r`` is, and the deletes of keys that the source no longer has. ``log_position`` is its
+    position in the source's log (position and index), if that is known.
     """
 
     seq: int
@@ -67,7 +67,7 @@ class ChainEvent:
     before_key: Key | None = None
     unchanged: tuple[str, ...] = ()
     dumped: bool = False
-    place: Hashable | None = None
+    log_position: Hashable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class ChainManifest:
     position: int | None = None
     events: tuple[ChainEvent, ...] = ()
     truncates: tuple[TableSeq, ...] = ()
-    floors: tuple[TableSeq, ...] = ()
+    deletes_before: tuple[TableSeq, ...] = ()
     others: tuple[int, ...] = ()
     through_us: int | None = None
     lacks_us: int | None = None
@@ -145,7 +145,7 @@ class MergeCommit:
 
     ``applied_seq`` is the last sequence of ``b``. ``rows`` is all of the table, doubles included.
     ``whole``: a dump of all of it is applied, so that no row of the source may be missing. A new
-    ``generation`` restarts the table, with what the chain has above ``begins_seq``. ``total`` is
+    ``generation`` restarts the table, with what the chain has above ``starts_seq``. ``total`` is
     the sum over a bank's table, where the source's has the same at every commit.
     """
 
@@ -156,7 +156,7 @@ class MergeCommit:
     rows: tuple[Row, ...]
     whole: bool = True
     generation: int = 0
-    begins_seq: int = 0
+    starts_seq: int = 0
     total: int | None = None
 
 

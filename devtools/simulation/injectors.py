@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from devtools.simulation.columns import draw_addition
 from devtools.simulation.faults import Fault
-from devtools.simulation.log import OurMark
+from devtools.simulation.log import SimulatedWatermark
 from devtools.simulation.stage import SimulatedStage
 from devtools.simulation.tables import ITEMS, NAMES
 from devtools.simulation.workload import all_keys, fresh_row
-from tideline_capture.core.events import MarkKind
+from tideline_capture.core.events import WatermarkKind
 
 Injector = Callable[[SimulatedStage, random.Random], None]
 
@@ -23,7 +23,7 @@ Injector = Callable[[SimulatedStage, random.Random], None]
 def trouble_store(rig: SimulatedStage, fault: Fault, own: random.Random) -> None:
     """Have the store's requests meet ``fault`` for a while."""
     seconds = own.uniform(9.0, 14.0) if fault is Fault.STORE_DOWN else own.uniform(1.5, 5.0)
-    rig.board.windows[fault] = rig.world.now + seconds
+    rig.active_faults.windows[fault] = rig.world.now + seconds
 
 
 def ignore_conditions(rig: SimulatedStage) -> None:
@@ -32,14 +32,14 @@ def ignore_conditions(rig: SimulatedStage) -> None:
     Both workers must refuse to begin with such a store; then it is repaired.
     """
     if "unprobed" not in rig.flaws:
-        rig.board.expected_refusals += 1
+        rig.active_faults.expected_refusals += 1
     rig.bucket.ignores_condition = True
 
     def repair() -> None:
         rig.bucket.ignores_condition = False
 
     def forget() -> None:
-        rig.board.expected_refusals = 0
+        rig.active_faults.expected_refusals = 0
 
     rig.world.later(1.4, repair)
     rig.world.later(4.0, forget)
@@ -54,7 +54,7 @@ def list_stale(rig: SimulatedStage, own: random.Random) -> None:
         hidden = set(own.sample(logs[-6:], min(2, len(logs[-6:]))))
         bucket.listed = [key for key in keys if key not in hidden]
         world.sleep(1.5)
-        if rig.board.healed:
+        if rig.active_faults.healed:
             break
     bucket.listed = None
 
@@ -67,7 +67,7 @@ def stop_worker(rig: SimulatedStage, own: random.Random) -> None:
     process, world = rig.active(), rig.world
     if process is None:
         return
-    rig.board.hit(Fault.STOP)
+    rig.active_faults.hit(Fault.STOP)
     world.freeze(process)
     world.sleep(own.uniform(6.0, 11.0))
     world.thaw(process)
@@ -77,7 +77,7 @@ def stop_cleanly(rig: SimulatedStage, own: random.Random) -> None:
     """Send SIGTERM."""
     process = rig.active()
     if process is not None and process.terminate is not None:
-        rig.board.hit(Fault.CLEAN_STOP)
+        rig.active_faults.hit(Fault.CLEAN_STOP)
         process.terminate()
 
 
@@ -87,7 +87,7 @@ def jump(seconds: float, fault: Fault) -> Injector:
             if own.random() < 0.7:
                 process.wall_offset_s += seconds
                 rig.worker_was_ahead |= process.wall_offset_s > 0
-                rig.board.hit(fault)
+                rig.active_faults.hit(fault)
 
     return inject
 
@@ -96,12 +96,12 @@ def jump(seconds: float, fault: Fault) -> Injector:
 
 
 def restart_redis(rig: SimulatedStage, own: random.Random) -> None:
-    rig.board.hit(Fault.REDIS_RESTART)
+    rig.active_faults.hit(Fault.REDIS_RESTART)
     rig.redis.restart(own.uniform(0.5, 4.0))
 
 
 def flush_redis(rig: SimulatedStage, own: random.Random) -> None:
-    rig.board.hit(Fault.REDIS_FLUSH)
+    rig.active_faults.hit(Fault.REDIS_FLUSH)
     rig.redis.flush()
     rig.bucket.counter.clear()
 
@@ -109,12 +109,12 @@ def flush_redis(rig: SimulatedStage, own: random.Random) -> None:
 def fail_redis_over(rig: SimulatedStage, own: random.Random) -> None:
     replica = rig.redis.replica()
     rig.world.sleep(1.0)
-    rig.board.hit(Fault.REDIS_FAILOVER)
+    rig.active_faults.hit(Fault.REDIS_FAILOVER)
     rig.redis.fail_over(replica)
 
 
 def delay_redis(rig: SimulatedStage, own: random.Random) -> None:
-    rig.board.hit(Fault.REDIS_DELAY)
+    rig.active_faults.hit(Fault.REDIS_DELAY)
     rig.redis.delay_s = own.uniform(0.2, 1.5)
     rig.world.sleep(own.uniform(2.0, 5.0))
     rig.redis.delay_s = 0.0
@@ -122,8 +122,8 @@ def delay_redis(rig: SimulatedStage, own: random.Random) -> None:
 
 def send(make: Callable[[random.Random], dict[str, bytes]], fault: Fault) -> Injector:
     def inject(rig: SimulatedStage, own: random.Random) -> None:
-        rig.askers.send_raw(make(own))
-        rig.board.hit(fault)
+        rig.simulated_clients.send_raw(make(own))
+        rig.active_faults.hit(fault)
 
     return inject
 
@@ -141,42 +141,42 @@ def _malformed(own: random.Random) -> dict[str, bytes]:
 
 
 def lose_after_pop(rig: SimulatedStage, own: random.Random) -> None:
-    rig.board.windows[Fault.REDIS_LOST_AFTER_POP] = rig.world.now + 12.0
+    rig.active_faults.windows[Fault.REDIS_LOST_AFTER_POP] = rig.world.now + 12.0
 
 
 def duplicate(rig: SimulatedStage, own: random.Random) -> None:
-    rig.askers.repeat_all()
-    rig.board.hit(Fault.REDIS_DUPLICATE)
+    rig.simulated_clients.repeat_all()
+    rig.active_faults.hit(Fault.REDIS_DUPLICATE)
 
 
 # -- the source --------------------------------------------------------------------------------
 
 
 def restart_source(rig: SimulatedStage, own: random.Random) -> None:
-    rig.board.hit(Fault.SOURCE_RESTART)
+    rig.active_faults.hit(Fault.SOURCE_RESTART)
     rig.database.restart(own.uniform(0.5, 3.0))
 
 
 def reset_source(rig: SimulatedStage, own: random.Random) -> None:
     """Break the worker's connections only; the workload's sessions come through."""
-    rig.board.hit(Fault.SOURCE_RESET)
+    rig.active_faults.hit(Fault.SOURCE_RESET)
     rig.database.resets += 1
     rig.world.give(rig.database.logged)
 
 
 def stall_source(rig: SimulatedStage, own: random.Random) -> None:
-    rig.board.hit(Fault.SOURCE_STALL)
+    rig.active_faults.hit(Fault.SOURCE_STALL)
     rig.database.stalled_until = rig.world.now + own.uniform(2.0, 10.0)
 
 
 def drop_publication(rig: SimulatedStage, own: random.Random) -> None:
-    rig.board.hit(Fault.PUBLICATION_DROPPED)
+    rig.active_faults.hit(Fault.PUBLICATION_DROPPED)
     rig.database.unpublish()
 
 
 def lose_rows(rig: SimulatedStage, own: random.Random) -> None:
     """Log that a session's statements are missing: the log does not have what they changed."""
-    rig.board.hit(Fault.FORMAT_CHANGED)
+    rig.active_faults.hit(Fault.FORMAT_CHANGED)
     database = rig.database
     table = own.choice((ITEMS, NAMES))
     held = database.tables[table]
@@ -200,7 +200,7 @@ def replace_table(rig: SimulatedStage, own: random.Random) -> None:
         world.sleep(0.02)
     else:
         return
-    rig.board.hit(Fault.TABLE_REPLACED)
+    rig.active_faults.hit(Fault.TABLE_REPLACED)
     keys = [key for key in all_keys(table) if own.random() < 0.5]
     database.change_unlogged(table, {key: fresh_row(table, key, own) for key in keys})
     held.form = replace(
@@ -211,28 +211,28 @@ def replace_table(rig: SimulatedStage, own: random.Random) -> None:
 
 def add_column(rig: SimulatedStage, own: random.Random) -> None:
     if rig.workload.alter(own, draw_addition):
-        rig.board.hit(Fault.ADD_COLUMN)
+        rig.active_faults.hit(Fault.ADD_COLUMN)
 
 
 def change_key(rig: SimulatedStage, own: random.Random) -> None:
     """Re-create the key's constraint: its text in the catalog is another."""
-    rig.board.hit(Fault.KEY_DEFINITION)
+    rig.active_faults.hit(Fault.KEY_DEFINITION)
     held = rig.database.tables[own.choice((ITEMS, NAMES))]
     held.form = replace(held.form, key_version=held.form.key_version + 1)
 
 
 def truncate(rig: SimulatedStage, own: random.Random) -> None:
     if rig.workload.truncate(own):
-        rig.board.hit(Fault.TRUNCATE)
+        rig.active_faults.hit(Fault.TRUNCATE)
 
 
 def huge(rig: SimulatedStage, own: random.Random) -> None:
-    rig.board.hit(Fault.HUGE_TRANSACTION)
+    rig.active_faults.hit(Fault.HUGE_TRANSACTION)
     rig.workload.huge(own)
 
 
 def long(rig: SimulatedStage, own: random.Random) -> None:
-    rig.board.hit(Fault.LONG_TRANSACTION)
+    rig.active_faults.hit(Fault.LONG_TRANSACTION)
     rig.workload.long(own, own.uniform(6.0, 14.0))
 
 
@@ -246,32 +246,32 @@ _DAY_US = 86_400_000_000
 
 def tamper(rig: SimulatedStage, own: random.Random) -> None:
     """Forge watermarks of no session with a future clock, or copy recent ones exactly."""
-    rig.board.hit(Fault.MARKS_TAMPERED)
+    rig.active_faults.hit(Fault.WATERMARKS_TAMPERED)
     database = rig.database
     for _ in range(12):
-        kind, token = own.choice(tuple(MarkKind)), f"{own.getrandbits(64):016x}"
-        mark = OurMark(kind, f"{token}.0.1", database.clock_us + _DAY_US)
+        kind, token = own.choice(tuple(WatermarkKind)), f"{own.getrandbits(64):016x}"
+        watermark = SimulatedWatermark(kind, f"{token}.0.1", database.clock_us + _DAY_US)
         if own.random() < 0.5:
-            found = [entry.mark for entry in database.log[-60:] if entry.mark is not None]
-            mark = own.choice(found[-4:]) if found else mark
-        database.write_mark(mark)
+            found = [entry.watermark for entry in database.log[-60:] if entry.watermark is not None]
+            watermark = own.choice(found[-4:]) if found else watermark
+        database.write_watermark(watermark)
         rig.world.sleep(own.uniform(0.01, 0.3))
 
 
 def unorder_commits(rig: SimulatedStage, own: random.Random) -> None:
     """Switch `order_commits` off for a while: chunks and sessions are refused by name."""
     database = rig.database
-    rig.board.hit(Fault.ORDER_COMMITS_OFF)
-    rig.board.expected_stop = Fault.ORDER_COMMITS_OFF
+    rig.active_faults.hit(Fault.ORDER_COMMITS_OFF)
+    rig.active_faults.expected_stop = Fault.ORDER_COMMITS_OFF
     database.order_commits = False
     rig.world.sleep(own.uniform(3.0, 6.0))
     database.order_commits = True
     rig.world.sleep(8.0)
-    rig.board.expected_stop = None
+    rig.active_faults.expected_stop = None
 
 
 def move_source_clock(rig: SimulatedStage, own: random.Random) -> None:
-    rig.board.hit(Fault.SOURCE_CLOCK)
+    rig.active_faults.hit(Fault.SOURCE_CLOCK)
     rig.database.move_clock(own.choice((-3600.0, 3600.0, 30.0)))
 
 
@@ -292,21 +292,21 @@ def end_pipeline(rig: SimulatedStage, fault: Fault, own: random.Random) -> None:
     """Remove what the worker needs: it must stop by name, and its successors refuse."""
     database = rig.database
     before = len(rig.stops)
-    rig.board.expected_stop = fault
+    rig.active_faults.expected_stop = fault
     database.lost = {
         Fault.SOURCE_FAILOVER: "failover",
         Fault.SOURCE_LOG_PURGED: "the log was purged",
         Fault.SLOT_DROPPED: "the slot was dropped",
         Fault.SLOT_INVALIDATED: "the slot was invalidated",
-        Fault.SLOT_RECREATED: "the slot was made anew",
+        Fault.SLOT_RECREATED: "the slot was recreated",
     }[fault]
     database.reset()
     for _ in range(60):
         rig.world.sleep(0.5)
         if any("SourceLost" in stop for stop in rig.stops[before:]):
-            rig.board.hit(fault)
+            rig.active_faults.hit(fault)
             return
-    rig.board.complain("E", f"no worker stopped by name after {fault.name}")
+    rig.active_faults.complain("E", f"no worker stopped by name after {fault.name}")
 
 
 INJECTORS: dict[Fault, Injector] = {
@@ -333,7 +333,7 @@ INJECTORS: dict[Fault, Injector] = {
     Fault.KEY_DEFINITION: change_key,
     Fault.TRUNCATE: truncate,
     Fault.TABLE_REPLACED: replace_table,
-    Fault.MARKS_TAMPERED: tamper,
+    Fault.WATERMARKS_TAMPERED: tamper,
     Fault.ORDER_COMMITS_OFF: unorder_commits,
     Fault.CLOCK_AHEAD: jump(3600.0, Fault.CLOCK_AHEAD),
     Fault.CLOCK_BACK: jump(-3600.0, Fault.CLOCK_BACK),

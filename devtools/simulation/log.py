@@ -8,8 +8,8 @@ from enum import Enum
 from devtools.simulation.history import LedgerEntry
 from devtools.simulation.tables import Form, Key, Row
 from tideline.contract.steps import ColumnStep
-from tideline_capture.core.events import MarkKind
-from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.core.events import WatermarkKind
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 
 class DatabaseKind(Enum):
@@ -47,13 +47,13 @@ class LoggedStatement:
 
 
 @dataclass(frozen=True, slots=True)
-class OurMark:
+class SimulatedWatermark:
     """A watermark. ``key``: that of the session which wrote it, or None: it is forged."""
 
-    kind: MarkKind
+    kind: WatermarkKind
     token: str
     clock_us: int
-    key: MarkKey | None = None
+    key: WatermarkKey | None = None
 
 
 class Xa(Enum):
@@ -74,7 +74,7 @@ class LogEntry:
     xid: int
     at: float
     changes: tuple[LoggedChange, ...] = ()
-    mark: OurMark | None = None
+    watermark: SimulatedWatermark | None = None
     statement: LoggedStatement | None = None
     packed: bool = False
     savepoint: bool = False

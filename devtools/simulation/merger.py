@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from devtools.simulation.askers import Askers
-from devtools.simulation.board import FaultBoard
+from devtools.simulation.active_faults import ActiveFaults
+from devtools.simulation.clients import SimulatedClients
 from devtools.simulation.faults import Fault
 from devtools.simulation.history import MergeCommit, Remerge
 from devtools.simulation.scene import Scene
@@ -32,7 +32,7 @@ from tideline.contract.manifest import (
     Manifest,
     OpenState,
     TableCondition,
-    check_link,
+    check_entry,
     decode_manifest,
     roll_forward,
 )
@@ -46,17 +46,19 @@ _EVERY_S = (3.0, 7.0)
 class Merger:
     """Brings the warehouse along; ``commits`` has each commit's resulting table."""
 
-    def __init__(self, scene: Scene, board: FaultBoard, askers: Askers) -> None:
+    def __init__(
+        self, scene: Scene, active_faults: ActiveFaults, simulated_clients: SimulatedClients
+    ) -> None:
         self.targets = {name: SimulatedTarget() for name in (*TABLES, LATER)}
         self.commits: list[MergeCommit] = []
         self.trouble: list[Fault] = []
         self.stopping = False
         self.parts = WarehouseParts(scene.bucket.objects)
         self._scene = scene
-        self._board = board
-        self._askers = askers
+        self._active_faults = active_faults
+        self._simulated_clients = simulated_clients
         self._own = random.Random(f"merger {scene.scenario.seed}")
-        self._links: list[tuple[bytes, Manifest]] = []
+        self._entries: list[tuple[bytes, Manifest]] = []
         self._schemas: dict[str, TableSchema] = {}
         self._broken = False
 
@@ -65,7 +67,7 @@ class Merger:
 
     def _run(self) -> None:
         while not self.stopping:
-            healed = self._board.healed
+            healed = self._active_faults.healed
             self._scene.world.sleep(1.5 if healed else self._own.uniform(*_EVERY_S))
             self.round()
 
@@ -76,7 +78,7 @@ class Merger:
         runs = [self._begin(plan) for plan in plans]
         self._scene.world.sleep(self._own.uniform(0.05, 0.6))
         if fault is Fault.DRIVER_KILLED_BEFORE and runs:
-            self._board.hit(fault)
+            self._active_faults.hit(fault)
             return
         if fault in (Fault.TWO_DRIVERS, Fault.COMPACTION):
             self._race(fault, plans, state)
@@ -85,10 +87,10 @@ class Merger:
                 continue
             self._commit(run, state)
             if fault is Fault.DRIVER_KILLED_AFTER:
-                self._board.hit(fault)
+                self._active_faults.hit(fault)
                 return
         if fault in (Fault.TASK_RETRIED, Fault.ANSWER_LOST) and plans:
-            self._board.hit(fault)
+            self._active_faults.hit(fault)
             for plan in plans:
                 again = self._begin(plan)
                 if again is not None:
@@ -140,20 +142,20 @@ class Merger:
         """Read all manifests, each checked against the one before it."""
         objects = self._scene.bucket.objects
         while not self._broken:
-            number = len(self._links) + 1
+            number = len(self._entries) + 1
             raw = objects.get(layout.manifest_key("sim", number))
             if raw is None:
                 break
             manifest = decode_manifest(raw)
-            if self._links:
+            if self._entries:
                 try:
-                    check_link(self._links[-1][1], self._links[-1][0], manifest)
+                    check_entry(self._entries[-1][1], self._entries[-1][0], manifest)
                 except CorruptData as error:
                     self._broken = True
-                    self._board.complain("G", f"the chain cannot be read: {error}")
+                    self._active_faults.complain("G", f"the chain cannot be read: {error}")
                     break
-            self._links.append((raw, manifest))
-        return [manifest for _, manifest in self._links]
+            self._entries.append((raw, manifest))
+        return [manifest for _, manifest in self._entries]
 
     def _state(self, manifests: list[Manifest]) -> OpenState:
         at = len(manifests) - 1
@@ -201,7 +203,7 @@ class Merger:
             manifests,
             state,
             {name: self.schema(name) for name in sorted(filter(None, wanted))},
-            last_seqs={one.manifest_number: one.last_seq for _, one in self._links},
+            last_seqs={one.manifest_number: one.last_seq for _, one in self._entries},
             parts_max=parts_max or self._scene.scenario.parts_max,
         )
 
@@ -238,7 +240,7 @@ class Merger:
             or layout.manifest_key("sim", one.manifest_number) in names
         ]
         if len(shown) < len(manifests):
-            self._board.hit(Fault.STORE_STALE_LIST)
+            self._active_faults.hit(Fault.STORE_STALE_LIST)
         return shown
 
     # -- runs ----------------------------------------------------------------------------------
@@ -249,7 +251,7 @@ class Merger:
         except Conflict:
             return None
         except CorruptData as error:
-            self._board.complain("L", str(error))
+            self._active_faults.complain("L", str(error))
             return None
 
     def _commit(self, run: Run, state: OpenState) -> None:
@@ -262,7 +264,7 @@ class Merger:
     def _race(self, fault: Fault, plans: list[TablePlan], state: OpenState) -> None:
         """Let another run of the same plan, or a compaction, commit first."""
         if plans:
-            self._board.hit(fault)
+            self._active_faults.hit(fault)
         for plan in plans:
             if fault is Fault.COMPACTION:
                 self.targets[plan.table].version += 1
@@ -279,4 +281,4 @@ class Merger:
                 applied = max(target.applied.values(), default=0)
                 asked = tuple((str(key[0]),) for key in keys)
                 request = reread_request(name, asked, incarnation="simulated", applied=applied)
-                self._askers.ask(request, waits=False)
+                self._simulated_clients.ask(request, waits=False)

@@ -22,8 +22,8 @@ import tideline.contract.planning.maker
 import tideline.store.chain
 import tideline_capture.app
 import tideline_capture.core.snapshots.dumps
-import tideline_capture.core.snapshots.orders
 import tideline_capture.core.snapshots.progress
+import tideline_capture.core.snapshots.scheduler
 import tideline_capture.core.snapshots.window
 import tideline_capture.core.source_clock
 import tideline_capture.core.tables.beginnings
@@ -35,11 +35,11 @@ import tideline_capture.runtime
 import tideline_capture.uploader
 from devtools.simulation.faults import Fault
 from devtools.simulation.log import DatabaseKind
-from devtools.simulation.wire import place
+from devtools.simulation.wire import position_at
 from tideline.contract import layout
 from tideline.contract.errors import Fenced, Unavailable
 from tideline.contract.manifest import ManifestKind, digest, stored_manifest
-from tideline.store.chain import Link
+from tideline.store.chain import ManifestEntry
 from tideline_capture.core.segment import Roll, roll
 from tideline_capture.core.snapshots.window import Settled
 from tideline_capture.segments import encode_parts
@@ -105,15 +105,15 @@ def _judge_noting_high(
     yield from _JUDGE(self, reading, window, *given, now=now)
 
 
-def _floor_at_high(self: Any, order: Any, dump: Any, seq: int) -> Any:
+def _delete_before_at_high(self: Any, order: Any, dump: Any, seq: int) -> Any:
     highs = getattr(self._state, "first_highs", {})
-    return _FLOOR(self, order, dump, highs.get((order.request_id, order.table), seq))
+    return _DELETE_BEFORE(self, order, dump, highs.get((order.request_id, order.table), seq))
 
 
 def _seen_until_high(self: Any, rows: Any) -> Iterator[Any]:
     """End a chunk's window with its high watermark, though its rows are emitted later."""
-    readings = self.orders.readings
-    late = [one for one in readings if one.window is not None and one.high is not None]
+    in_flight = self.scheduler.in_flight
+    late = [one for one in in_flight if one.window is not None and one.high is not None]
     windows = [(one, one.window) for one in late]
     for one, _ in windows:
         one.window = None
@@ -133,9 +133,9 @@ def _by_name(old: Any, new: Any, *known: Any) -> Any:
     return dataclasses.replace(tideline_capture.core.tables.lineage.by_name(old, new), certain=True)
 
 
-_MAKE = tideline_capture.core.snapshots.orders.Orders._make
+_MAKE = tideline_capture.core.snapshots.scheduler.ChunkScheduler._make
 _JUDGE = tideline_capture.core.snapshots.dumps.Dumps._judge
-_FLOOR = tideline_capture.core.snapshots.progress.DumpProgress._floor
+_DELETE_BEFORE = tideline_capture.core.snapshots.progress.DumpProgress._delete_before
 _SAW_ROWS = tideline_capture.core.snapshots.dumps.Dumps.saw_rows
 
 
@@ -146,7 +146,7 @@ def _confirm_logged(self: Any, reader: Any, now: float) -> None:
     """Confirm everything that the source has sent so far, as a keepalive reports it."""
     if self._position is not None:
         database = reader._source.database
-        reader.confirm(place(database.kind, reader._at))
+        reader.confirm(position_at(database.kind, reader._at))
     self._confirmed_at = now
 
 
@@ -156,49 +156,49 @@ def _confirm_read(self: Any, reader: Any, now: float) -> None:
     self._confirmed_at = now
 
 
-def _manifest_first(self: Any, sealed: Any) -> None:
-    self._write_schemas(sealed.schemas)
-    parts = self._spilled.parts
+def _manifest_first(self: Any, segment: Any) -> None:
+    self._write_schemas(segment.schemas)
+    parts = self._flushed.parts
     made, sent = [], []
-    for part, data in encode_parts(sealed.rows, self._part_key):
+    for part, data in encode_parts(segment.rows, self._part_key):
         made.append(part)
         sent.append(partial(self._store.put, part.key, data))
-    self._spilled = tideline_capture.uploader._Spilled([], [])
-    self._append(self._manifests.segment(sealed, [*parts, *made]), sealed)
+    self._flushed = tideline_capture.uploader._FlushedParts([], [])
+    self._append(self._manifests.segment(segment, [*parts, *made]), segment)
     if sent:
         self._on_point("before-part-put")
         self._until_available(lambda: self._do_all(sent))
 
 
-def _unconditional(self: Any, manifest: Any) -> Link:
+def _unconditional(self: Any, manifest: Any) -> ManifestEntry:
     raw = stored_manifest(manifest)
     self._store.put(layout.manifest_key(self.pipeline, manifest.manifest_number), raw)
-    return Link(manifest, raw, digest(raw))
+    return ManifestEntry(manifest, raw, digest(raw))
 
 
-def _always_foreign(self: Any, manifest: Any) -> Link:
+def _always_external(self: Any, manifest: Any) -> ManifestEntry:
     raw = stored_manifest(manifest)
     key = layout.manifest_key(self.pipeline, manifest.manifest_number)
     if not self._store.create(key, raw):
         raise Fenced("something is there")
-    return Link(manifest, raw, digest(raw))
+    return ManifestEntry(manifest, raw, digest(raw))
 
 
-def _always_own(self: Any, manifest: Any) -> Link:
+def _always_own(self: Any, manifest: Any) -> ManifestEntry:
     raw = stored_manifest(manifest)
     key = layout.manifest_key(self.pipeline, manifest.manifest_number)
     self._store.create(key, raw)
-    return Link(manifest, raw, digest(raw))
+    return ManifestEntry(manifest, raw, digest(raw))
 
 
 _APPEND = tideline_capture.uploader.Uploader._append
 _TAKE_OVER = tideline_capture.leadership.Candidate._take_over
 
 
-def _collecting(self: Any, manifest: Any, sealed: Any) -> None:
+def _collecting(self: Any, manifest: Any, segment: Any) -> None:
     """Remove the takeover's manifest, which holds nothing, once others follow."""
     before = self._manifests.last.manifest
-    _APPEND(self, manifest, sealed)
+    _APPEND(self, manifest, segment)
     if before.kind is ManifestKind.TAKEOVER:
         self._store.delete(layout.manifest_key(before.pipeline, before.manifest_number))
 
@@ -209,43 +209,43 @@ def _counted_term(self: Any, tail: Any) -> Any:
     store = self._chain._store
     counter = store._client._bucket.counter
     counter["term"] = counter.get("term", 1) + 1
-    wrong = Link(replace(before, term=counter["term"] - 1), tail.raw, tail.digest)
+    wrong = ManifestEntry(replace(before, term=counter["term"] - 1), tail.raw, tail.digest)
     return _TAKE_OVER(self, wrong)
 
 
 def _eager(segment: Any, limits: Any, **given: Any) -> Roll:
     """Close a segment that is due, wherever the log is."""
     wanted = roll(segment, limits, **given)
-    return Roll.CLOSE if wanted is Roll.SPILL else wanted
+    return Roll.CLOSE if wanted is Roll.FLUSH else wanted
 
 
 # -- marks -------------------------------------------------------------------------------------
 
 
-def _alarm_at_high(self: Any, mark: Any) -> None:
+def _alarm_at_high(self: Any, watermark: Any) -> None:
     """Miss the watermarks of a chunk that have come, if its turn has not."""
-    if any(reading.before == mark.token for reading in self.orders.readings):
-        raise Unavailable("the marks of a chunk did not come through its log")
+    if any(reading.before == watermark.token for reading in self.scheduler.in_flight):
+        raise Unavailable("the watermarks of a chunk did not come through its log")
 
 
-def _largest_clock(self: Any, mark: Any) -> None:
+def _largest_clock(self: Any, watermark: Any) -> None:
     """Believe the largest clock ever seen."""
-    self.time_us = max(mark.clock_us, self.time_us or 0)
+    self.time_us = max(watermark.clock_us, self.time_us or 0)
 
 
-def _anybodys(self: Any, mark: Any) -> None:
+def _anybodys(self: Any, watermark: Any) -> None:
     """Believe a heartbeat that this session did not write."""
-    if mark.token not in self._written:
-        self.time_us = mark.clock_us
-    _ON_HEARTBEAT(self, mark)
+    if watermark.token not in self._written:
+        self.time_us = watermark.clock_us
+    _ON_HEARTBEAT(self, watermark)
 
 
-def _copied_low(self: Any, mark: Any) -> None:
+def _copied_low(self: Any, watermark: Any) -> None:
     """Open the window once more at a copy of a low watermark."""
-    reading = self.orders.find(mark.token)
+    reading = self.scheduler.find(watermark.token)
     if reading is not None:
         reading.window = None
-    _ON_LOW(self, mark)
+    _ON_LOW(self, watermark)
 
 
 # -- plans -------------------------------------------------------------------------------------
@@ -270,14 +270,14 @@ manifest."""
 
 FENCE_ALONE = (
     (_DUMPS, "invisible", lambda transactions, snapshot: transactions[:0]),
-    (tideline_capture.core.snapshots.orders.Orders, "_make", _fenced),
+    (tideline_capture.core.snapshots.scheduler.ChunkScheduler, "_make", _fenced),
 )
 """Reads every chunk behind a fence, and judges none by its snapshot: right too, if slow. With the
 snapshot rule in force a wrong fence does no harm that could be seen."""
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "no-snapshot-rule",
-        "a chunk that missed a transaction before its low mark is emitted all the same",
+        "a chunk that missed a transaction before its low watermark is emitted all the same",
         ((_DUMPS, "invisible", lambda transactions, snapshot: transactions[:0]),),
         kind=DatabaseKind.POSTGRES,
     ),
@@ -302,7 +302,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ((tideline_capture.core.tables.beginnings.Beginnings, "described", lambda self, seen: ()),),
         kind=DatabaseKind.MYSQL,
     ),
-    _flaw("marks-by-polling", "the low mark is a polled position", kind=DatabaseKind.MYSQL),
+    _flaw("marks-by-polling", "the low watermark is a polled position", kind=DatabaseKind.MYSQL),
     Mutant(
         "no-window",
         "no dedupe in the window",
@@ -316,7 +316,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "window-ends-at-high",
-        "events after a chunk's high mark no longer count, though its turn has not come",
+        "events after a chunk's high watermark no longer count, though its turn has not come",
         ((_DUMPS.Dumps, "saw_rows", _seen_until_high),),
         seed=68,
     ),
@@ -324,12 +324,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "alarm-at-high",
         "a chunk that was read ahead, and whose marks have come, ends the session",
         ((_DUMPS.Dumps, "on_heartbeat", _alarm_at_high),),
-        focus=(Fault.MARKS_TAMPERED,) * 4,
+        focus=(Fault.WATERMARKS_TAMPERED,) * 4,
         seed=14,
     ),
     Mutant(
         "largest-clock",
-        "what is complete is told by the largest clock ever heard of the source",
+        "what is complete follows the largest clock ever read from the source",
         ((_CLOCK, "on_heartbeat", _largest_clock), _AS_HEARD),
         focus=(Fault.SOURCE_CLOCK, Fault.SOURCE_CLOCK),
     ),
@@ -341,14 +341,14 @@ MUTANTS: tuple[Mutant, ...] = (
             _AS_HEARD,
         ),
         frozenset({"marks-unsigned"}),
-        focus=(Fault.MARKS_TAMPERED, Fault.MARKS_TAMPERED),
+        focus=(Fault.WATERMARKS_TAMPERED, Fault.WATERMARKS_TAMPERED),
     ),
     Mutant(
         "copies-of-low-count",
-        "a copy of a low mark opens its chunk's window anew",
+        "a copy of a low watermark opens its chunk's window again",
         ((_DUMPS.Dumps, "on_low", _copied_low),),
         kind=DatabaseKind.MYSQL,
-        focus=(Fault.MARKS_TAMPERED,) * 6,
+        focus=(Fault.WATERMARKS_TAMPERED,) * 6,
         seed=12,
     ),
     Mutant(
@@ -359,10 +359,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "floor-at-high",
-        "a dump's floor is taken at its first high mark",
+        "a dump's floor is taken at its first high watermark",
         (
             (_DUMPS.Dumps, "_judge", _judge_noting_high),
-            (tideline_capture.core.snapshots.progress.DumpProgress, "_floor", _floor_at_high),
+            (
+                tideline_capture.core.snapshots.progress.DumpProgress,
+                "_delete_before",
+                _delete_before_at_high,
+            ),
         ),
     ),
     Mutant(
@@ -410,7 +414,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "taken-is-foreign",
         "412 always means another writer",
-        ((_CHAIN, "append", _always_foreign),),
+        ((_CHAIN, "append", _always_external),),
         focus=(Fault.STORE_OWN_412, Fault.STORE_TIMEOUT_AFTER),
     ),
     Mutant(

@@ -72,14 +72,17 @@ def duplicated(history: RunHistory, walked: Replay) -> Iterator[Violation]:
         if sight.repeated:
             yield _at(sight, "D", "the log's change is in the chain twice")
     seqs: set[int] = set()
-    places: dict[Hashable, int] = {}
+    log_positions: dict[Hashable, int] = {}
     for manifest in history.manifests:
         for seq, table in _sequences(manifest):
             if seq in seqs:
                 yield Violation("D", table, seq, "the sequence is used twice")
             seqs.add(seq)
         for event in manifest.events:
-            if event.place is not None and places.setdefault(event.place, event.seq) != event.seq:
+            if (
+                event.log_position is not None
+                and log_positions.setdefault(event.log_position, event.seq) != event.seq
+            ):
                 yield Violation("D", event.table, event.seq, "its place in the log came before")
     yield from _differences("D", "double", "the warehouse has two rows of one key", walked)
 
@@ -299,7 +302,7 @@ def _passed_over(history: RunHistory) -> Iterator[Violation]:
         done = 0 if before is None else before.b
         newest[commit.table, commit.generation] = commit
         skipped = any(
-            done < number <= commit.a and seq > commit.begins_seq
+            done < number <= commit.a and seq > commit.starts_seq
             for number, seq in (held[commit.table] if commit.a > done else ())
         )
         if skipped or (before is not None and commit.a < done):

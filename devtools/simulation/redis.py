@@ -1,7 +1,7 @@
 """Redis, in memory: as much of a stream, keys and a sorted set as the control queue uses.
 
-The worker's own `RequestQueue` and the client's own `Asker` use it. It may be away, answer late,
-forget the writes of the last second, or everything.
+The worker's own `RequestQueue` and the client's own `ControlClient` use it. It may be away, answer
+late, forget the writes of the last second, or everything.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Server:
 
 
 class SimulatedRedis:
-    """The part of a client that `RequestQueue` and `Asker` use."""
+    """The part of a client that `RequestQueue` and `ControlClient` use."""
 
     def __init__(self, server: Server, on_claim: Callable[[], None] = lambda: None) -> None:
         self._server = server

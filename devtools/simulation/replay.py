@@ -32,13 +32,13 @@ class KeyState:
     """One key: its ledger, what the chain has reported of it, and its state at this point of the
     walk.
 
-    ``entries[n - 1]`` is version n, ``owners`` their transactions' places; ``told`` are the
+    ``entries[n - 1]`` is version n, ``owners`` their transactions' places; ``logged_vers`` are the
     versions that the chain has reported.
     """
 
     entries: list[LedgerEntry] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
-    told: set[int] = field(default_factory=set)
+    logged_vers: set[int] = field(default_factory=set)
     expected: int = 1
     """The next version that the log should report."""
     ver: int = 0
@@ -195,12 +195,12 @@ class _Table:
             sight.entry = None  # That version is a deletion: no row was ever written under it.
         if ver is None or sight.entry is None:
             return
-        told = ver in state.told
+        logged_vers = ver in state.logged_vers
         if event.dumped or event.op == "r":
-            sight.early = sight.entry.logged and not told
+            sight.early = sight.entry.logged and not logged_vers
         else:
-            sight.repeated = told
-            state.told.add(ver)
+            sight.repeated = logged_vers
+            state.logged_vers.add(ver)
             state.expected = max(state.expected, ver + 1)
         sight.overtaken = sight.owner < self._truncated_by
         if ver > state.ver or (ver == state.ver and not sight.overtaken):
@@ -214,11 +214,11 @@ class _Table:
         sight = self._see(event, number, key, state, ver=ver)
         sight.deleted = True
         if ver is not None:
-            state.told.add(ver)
+            state.logged_vers.add(ver)
             state.expected = ver + 1
             state.ver = max(state.ver, ver)
         else:
-            sight.repeated = any(state.entries[one - 1].op == op for one in state.told)
+            sight.repeated = any(state.entries[one - 1].op == op for one in state.logged_vers)
         state.seq, state.live = event.seq, False
         return sight
 
@@ -251,7 +251,7 @@ class _Table:
                     self._differ("back", commit, None)
                 newest[key] = ver
         for key, state in keys.items():
-            current = state.live and state.seq > commit.begins_seq
+            current = state.live and state.seq > commit.starts_seq
             if current and key not in found and not state.loose():
                 self._differ("missing", commit, state.entry(state.ver))
 
@@ -273,9 +273,9 @@ class _Table:
 
     def untold(self) -> Iterator[tuple[LedgerEntry, int]]:
         for state in self.keys.values():
-            if len(state.told) < len(state.entries):
+            if len(state.logged_vers) < len(state.entries):
                 for entry, owner in zip(state.entries, state.owners, strict=True):
-                    if entry.logged and entry.ver not in state.told:
+                    if entry.logged and entry.ver not in state.logged_vers:
                         yield entry, owner
 
 

@@ -19,9 +19,9 @@ from typing import Any, NoReturn, cast
 import structlog
 from redis import Redis
 
+from devtools.simulation.active_faults import ActiveFaults
 from devtools.simulation.adversary import Adversary
-from devtools.simulation.board import FaultBoard
-from devtools.simulation.gather import gather
+from devtools.simulation.collect import collect
 from devtools.simulation.history import AppendOutcome, Attempt, Liveness, RunHistory, Violation
 from devtools.simulation.oracle import check
 from devtools.simulation.redis import SimulatedRedis
@@ -36,13 +36,13 @@ from tideline.contract.errors import Fenced, TidelineError
 from tideline.contract.manifest import Manifest
 from tideline.contract.schema import Verdict
 from tideline.settings import Store
-from tideline.store.chain import Chain, Link
+from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import ObjectStore
 from tideline.system import System
 from tideline_capture.app import Surroundings, run_within
 from tideline_capture.metrics import Metrics
 
-_Record = Callable[[Manifest, Callable[[], Link]], Link]
+_Record = Callable[[Manifest, Callable[[], ManifestEntry]], ManifestEntry]
 
 BOUND_S = 150.0
 """The time limit for everything to arrive, after the last fault has ended."""
@@ -69,15 +69,15 @@ def simulate(scenario: Scenario, flaws: frozenset[str] = frozenset()) -> Simulat
     """Run ``scenario``, with the seeded bugs ``flaws``, and judge it."""
     rig = Rig(scenario, flaws)
     try:
-        with _listening(rig.board):
+        with _listening(rig.active_faults):
             history = rig.play()
     finally:
         rig.world.close()
-    violations = [*check(history), *rig.board.complaints]
+    violations = [*check(history), *rig.active_faults.complaints]
     return SimulationResult(
         scenario,
         violations,
-        rig.board.hits,
+        rig.active_faults.hits,
         rig.trace(history),
         rig.counts(history),
         rig.stops,
@@ -114,14 +114,14 @@ class Rig(SimulatedStage):
         world.sleep(1.5)
         spawn(world, self.workload, self.clients, self.scenario)
         self.merger.start()
-        self.askers.start()
+        self.simulated_clients.start()
         while not (self.workload.done and self.adversary.over and self.database.settled):
             world.sleep(0.5)
             if world.now > 1_000 + 400:
                 raise RuntimeError("the workload does not end")
         ended_at = self.heal()
         liveness = self._await_all(ended_at)
-        self._history = gather(self, liveness)
+        self._history = collect(self, liveness)
         if self.scenario.faulty:
             self.adversary.end()
         self._ended = "over"
@@ -129,7 +129,7 @@ class Rig(SimulatedStage):
 
     def heal(self) -> float:
         """End all faults; return when that was."""
-        self.board.heal()
+        self.active_faults.heal()
         self.database.up = True
         self.redis.up, self.redis.delay_s = True, 0.0
         for process in self.workers.values():
@@ -148,13 +148,13 @@ class Rig(SimulatedStage):
         end = self.world.now + BOUND_S
         while self.world.now < end:
             self.world.sleep(_QUIET_S)
-            if self.merger.reached(end_of_log) and not self.askers.waiting():
+            if self.merger.reached(end_of_log) and not self.simulated_clients.waiting():
                 arrived_s = self.world.now - ended_at
                 break
         self.merger.stopping = True
         while not self.database.settled:
             self.world.sleep(0.02)
-        return Liveness(0.0, BOUND_S, arrived_s, tuple(self.askers.waiting()))
+        return Liveness(0.0, BOUND_S, arrived_s, tuple(self.simulated_clients.waiting()))
 
     # -- parts ---------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class Rig(SimulatedStage):
         system = self.system(process)
         stopping = system.event()
         process.terminate = stopping.set
-        redis = SimulatedRedis(self.redis, lambda: self.board.on_claim(process))
+        redis = SimulatedRedis(self.redis, lambda: self.active_faults.on_claim(process))
         return Surroundings(
             system=system,
             host=process.name,
@@ -181,7 +181,7 @@ class Rig(SimulatedStage):
         client = SimulatedClient(
             self.world,
             self.bucket,
-            lambda kind, key: self.board.fate(system.process, kind, key),
+            lambda kind, key: self.active_faults.fate(system.process, kind, key),
         )
         return ObjectStore(_STORE, client, tries=system.tries)
 
@@ -190,7 +190,7 @@ class Rig(SimulatedStage):
             self.world,
             self.database,
             process=system.process,
-            trouble=self.board.trouble(system.process),
+            trouble=self.active_faults.trouble(system.process),
             nap=lambda: system.pause(0.0),
             flaws=self.flaws,
         )
@@ -205,7 +205,7 @@ class Rig(SimulatedStage):
 
         def begin() -> None:
             nonlocal task
-            point = self.board.on_point_of(process)
+            point = self.active_faults.on_point_of(process)
             around = self.surroundings(process)
             task = self.world.spawn(
                 process, "main", lambda: run_within(around, self.settings, on_point=point)
@@ -213,7 +213,7 @@ class Rig(SimulatedStage):
             look()
 
         def look() -> None:
-            if self._ended is not None or self.board.final:
+            if self._ended is not None or self.active_faults.final:
                 return
             if not process.alive or (task is not None and task.over):
                 process.alive = False
@@ -224,20 +224,20 @@ class Rig(SimulatedStage):
 
         self.world.later(after_s, begin)
 
-    def record(self, manifest: Manifest, append: Callable[[], Link]) -> Link:
+    def record(self, manifest: Manifest, append: Callable[[], ManifestEntry]) -> ManifestEntry:
         """Append, and record the outcome that the writer learned."""
         at = len(self.attempts)
-        told = Attempt(
+        reported = Attempt(
             manifest.manifest_number, manifest.term, manifest.writer, "", AppendOutcome.UNKNOWN
         )
-        self.attempts.append(told)
+        self.attempts.append(reported)
         try:
-            link = append()
+            entry = append()
         except Fenced:
-            self.attempts[at] = _told(told, AppendOutcome.FENCED, manifest)
+            self.attempts[at] = _reported(reported, AppendOutcome.FENCED, manifest)
             raise
-        self.attempts[at] = _told(told, AppendOutcome.ACCEPTED, manifest)
-        return link
+        self.attempts[at] = _reported(reported, AppendOutcome.ACCEPTED, manifest)
+        return entry
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class Rig(SimulatedStage):
         for key in sorted(self.bucket.objects):
             found.update(key.encode() + sha256(self.bucket.objects[key]).digest())
         found.update(repr((self.world.steps, round(self.world.now, 6))).encode())
-        found.update(repr(sorted(self.board.hits.items())).encode())
+        found.update(repr(sorted(self.active_faults.hits.items())).encode())
         found.update(repr(history.commits).encode())
         return found.hexdigest()
 
@@ -273,7 +273,7 @@ class Rig(SimulatedStage):
         name = type(error).__name__
         if task.name == "main" and isinstance(error, TidelineError):
             self.stops.append(f"{self.world.now:.1f} {task.process.name} {name}: {error}")
-            self.board.stopped(task.process, error)
+            self.active_faults.stopped(task.process, error)
             return
         if isinstance(error, TidelineError) and task.process in self.worker_processes:
             return  # A thread's failure is its session's to judge.
@@ -281,7 +281,7 @@ class Rig(SimulatedStage):
         raise error
 
 
-def _told(attempt: Attempt, outcome: AppendOutcome, manifest: Manifest) -> Attempt:
+def _reported(attempt: Attempt, outcome: AppendOutcome, manifest: Manifest) -> Attempt:
     from tideline.contract.manifest import digest, stored_manifest
 
     made = digest(stored_manifest(manifest))
@@ -295,7 +295,7 @@ class _RecordedChain(Chain):
         super().__init__(store, pipeline, system)
         self._record = record
 
-    def append(self, manifest: Manifest) -> Link:
+    def append(self, manifest: Manifest) -> ManifestEntry:
         return self._record(manifest, partial(super().append, manifest))
 
 
@@ -309,7 +309,7 @@ class _NoMetrics:
 
 
 @contextmanager
-def _listening(board: FaultBoard) -> Iterator[None]:
+def _listening(active_faults: ActiveFaults) -> Iterator[None]:
     """Check the workers' log of their sessions, and show nothing of it.
 
     structlog's configuration is one for the process: the only thing here that is not passed in.
@@ -318,7 +318,7 @@ def _listening(board: FaultBoard) -> Iterator[None]:
 
     def listen(_: object, method: str, event: MutableMapping[str, Any]) -> NoReturn:
         if method == "warning" and "did not come through its log" in event.get("reason", ""):
-            board.complain("E", "a session ended for want of marks that were there")
+            active_faults.complain("E", "a session ended for want of marks that were there")
         raise structlog.DropEvent
 
     before = structlog.get_config()

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from devtools.simulation.connection import Connection, SourceSide
-from devtools.simulation.log import DatabaseKind, OurMark
+from devtools.simulation.log import DatabaseKind, SimulatedWatermark
 from devtools.simulation.rows import make_chunk, make_keys
 from devtools.simulation.tables import Form, Key, Row, collated
-from devtools.simulation.wire import SimulatedReader, index_of, place
+from devtools.simulation.wire import SimulatedReader, index_of, position_at
 from tideline.contract.errors import Misconfigured, SourceLost, Unavailable
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import (
@@ -23,11 +23,11 @@ from tideline.contract.position import (
     SourcePosition,
 )
 from tideline_capture.core.chunks import Chunk, ChunkFailed, ChunkOrder, ChunkRead
-from tideline_capture.core.events import MarkKind
+from tideline_capture.core.events import WatermarkKind
 from tideline_capture.core.facts import CatalogRound, Snapshot, SourceLoad
 from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.finding import Finding
-from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 _MAKING = PostgresPosition(1)
 """The chain records that a slot is about to be made."""
@@ -80,7 +80,7 @@ class SimulatedSource(SourceSide):
             self.world.sleep(self.trouble.pause_s())
             connection.check()
             database.slot = database.began_at = database.end
-            return place(database.kind, database.end)
+            return position_at(database.kind, database.end)
         at = index_of(tail.position)
         if database.lost is not None:
             raise SourceLost(f"the log is gone from {tail.position} on: {database.lost}")
@@ -91,9 +91,9 @@ class SimulatedSource(SourceSide):
     def log_reader(
         self,
         position: SourcePosition,
-        key: MarkKey,
+        key: WatermarkKey,
         captures: Callable[[str], bool],
-        held: Mapping[str, SourcePosition],
+        prepared: Mapping[str, SourcePosition],
     ) -> SimulatedReader:
         """See `Source.log_reader`. The caller takes the slot from its holder."""
         if self._first is None:
@@ -102,23 +102,25 @@ class SimulatedSource(SourceSide):
             position = self._first
         if self.process not in self.database.readers:
             self.database.readers.append(self.process)
-        return SimulatedReader(self, self.connect(), key, position, captures, held)
+        return SimulatedReader(self, self.connect(), key, position, captures, prepared)
 
-    def chunk_reader(self, key: MarkKey) -> SimulatedChunkReader:
+    def chunk_reader(self, key: WatermarkKey) -> SimulatedChunkReader:
         return SimulatedChunkReader(self, key)
 
-    def watch(self, key: MarkKey) -> SimulatedWatch:
+    def watch(self, key: WatermarkKey) -> SimulatedWatch:
         return SimulatedWatch(self, key)
 
     def keep_copies(self, tokens: Collection[str]) -> None:
         """Do nothing: no table is copied in a snapshot that would be ended."""
 
-    def write_mark(self, connection: Connection, key: MarkKey, kind: MarkKind, token: str) -> None:
+    def write_watermark(
+        self, connection: Connection, key: WatermarkKey, kind: WatermarkKind, token: str
+    ) -> None:
         """Write a watermark and wait until it is committed."""
         connection.check()
-        mark = OurMark(kind, token, self.database.clock_us, key)
-        told = self.database.write_mark(mark, takes_s=self.trouble.pause_s())
-        self.world.wait(told, None)
+        watermark = SimulatedWatermark(kind, token, self.database.clock_us, key)
+        reported = self.database.write_watermark(watermark, takes_s=self.trouble.pause_s())
+        self.world.wait(reported, None)
         connection.check()
 
     def snapshot(self) -> Snapshot:
@@ -130,7 +132,7 @@ class SimulatedSource(SourceSide):
 class SimulatedChunkReader:
     """A `ChunkReader` on two connections."""
 
-    def __init__(self, source: SimulatedSource, key: MarkKey) -> None:
+    def __init__(self, source: SimulatedSource, key: WatermarkKey) -> None:
         self._source = source
         self._key = key
         self._connection = source.connect()
@@ -141,10 +143,12 @@ class SimulatedChunkReader:
         """See `SimulatedChunkReader.fetch`."""
         source, world = self._source, self._source.world
         if "marks-by-polling" in source.flaws:
-            mark = OurMark(MarkKind.LOW, order.token, source.database.clock_us, self._key)
-            source.database.polled_mark(mark)
+            watermark = SimulatedWatermark(
+                WatermarkKind.LOW, order.token, source.database.clock_us, self._key
+            )
+            source.database.polled_watermark(watermark)
         else:
-            source.write_mark(self._connection, self._key, MarkKind.LOW, order.token)
+            source.write_watermark(self._connection, self._key, WatermarkKind.LOW, order.token)
         source.trouble.on_point("after-low")
         failed = self._fence(order, on_waiting)
         if failed is not None:
@@ -164,7 +168,7 @@ class SimulatedChunkReader:
         return fetched
 
     def write_high(self, order: ChunkOrder) -> None:
-        self._source.write_mark(self._connection, self._key, MarkKind.HIGH, order.token)
+        self._source.write_watermark(self._connection, self._key, WatermarkKind.HIGH, order.token)
         self._source.trouble.on_point("after-high")
 
     def close(self) -> None:
@@ -191,7 +195,7 @@ class SimulatedChunkReader:
                 return None
             if source.world.now > end:
                 return ChunkFailed(order.token, "an old transaction is open", None, retry=True)
-            on_waiting("transactions that are older than the low mark")
+            on_waiting("transactions that are older than the low watermark")
             source.world.wait(database.visible, 1.0)
 
     def _settle(
@@ -270,7 +274,7 @@ class SimulatedFetch:
 class SimulatedWatch:
     """A `SourceWatch` on one connection."""
 
-    def __init__(self, source: SimulatedSource, key: MarkKey) -> None:
+    def __init__(self, source: SimulatedSource, key: WatermarkKey) -> None:
         self._source = source
         self._key = key
         self._connection = source.connect()
@@ -279,13 +283,13 @@ class SimulatedWatch:
         """See `SourceWatch.round`."""
         source, database = self._source, self._source.database
         token = f"{next(source.rounds):012d}.{source.world.random.getrandbits(64):016x}"
-        source.write_mark(self._connection, self._key, MarkKind.CATALOG_LOW, token)
+        source.write_watermark(self._connection, self._key, WatermarkKind.CATALOG_LOW, token)
         snapshot = source.snapshot()
         self._publish()
         facts = tuple(table.form.facts for table in database.tables.values())
         source.world.sleep(source.trouble.pause_s())
         register(CatalogRound(token, facts, snapshot))
-        source.write_mark(self._connection, self._key, MarkKind.HEARTBEAT, token)
+        source.write_watermark(self._connection, self._key, WatermarkKind.HEARTBEAT, token)
 
     def snapshot(self) -> Snapshot:
         self._connection.check()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from devtools.simulation.askers import Askers
-from devtools.simulation.board import FaultBoard
+from devtools.simulation.active_faults import ActiveFaults
+from devtools.simulation.clients import SimulatedClients
 from devtools.simulation.merger import Merger
 from devtools.simulation.scenario import Scenario
 from devtools.simulation.scene import Scene
@@ -14,6 +14,6 @@ class SimulatedStage(Scene):
 
     def __init__(self, scenario: Scenario, flaws: frozenset[str]) -> None:
         super().__init__(scenario, flaws)
-        self.board = FaultBoard(self)
-        self.askers = Askers(self)
-        self.merger = Merger(self, self.board, self.askers)
+        self.active_faults = ActiveFaults(self)
+        self.simulated_clients = SimulatedClients(self)
+        self.merger = Merger(self, self.active_faults, self.simulated_clients)

@@ -147,7 +147,7 @@ class Run:
             for row in _counted(parts, plan, part.key, part.schema, part.rows)
         ]
         columns = tuple(name for name in plan.schema.column_names if name not in plan.schema.key)
-        states = fold(changes, columns, truncates=plan.truncates, floor=plan.floor)
+        states = fold(changes, columns, truncates=plan.truncates, delete_before=plan.delete_before)
         if "drops-tombstones" in flaws:
             states = {key: state for key, state in states.items() if not state.gone}
         return cls(plan, target, target.version, states, flaws)
@@ -175,9 +175,9 @@ class Run:
                 after[key] = _row(key, state, before, plan.schema)
             elif held is not None:
                 del after[key]
-        if plan.floor is not None and "ignores-floors" not in self.flaws:
+        if plan.delete_before is not None and "ignores-floors" not in self.flaws:
             for key, held in before.items():
-                old = held.seq <= plan.floor or held.seq > plan.a_seq
+                old = held.seq <= plan.delete_before or held.seq > plan.a_seq
                 if key not in self.states and old:
                     del after[key]
         return after
@@ -199,7 +199,7 @@ def commit_of(run: Run, state: OpenState) -> MergeCommit:
         rows=run.target.shown(),
         whole=whole,
         generation=plan.generation,
-        begins_seq=table.generation_seq,
+        starts_seq=table.generation_seq,
         total=total,
     )
 

@@ -22,18 +22,18 @@ from tideline_capture.core.events import (
     Boundary,
     Control,
     GapSeen,
-    HeldSeen,
     LogBatch,
-    Mark,
+    PreparedSeen,
     Rows,
     SchemaSeen,
     StatementSeen,
-    StrangeMark,
     Truncated,
+    UnknownWatermark,
+    Watermark,
 )
 from tideline_capture.core.facts import TableFacts
 from tideline_capture.core.visibility import invisible
-from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 FILE = "bin.000001"
 PLACES = 10_000
@@ -45,7 +45,7 @@ Message = tuple[LogEntry, int, LoggedChange | Control | None]
 """An entry, the index within it, and the message; None ends the entry."""
 
 
-def place(kind: DatabaseKind, position: int) -> SourcePosition:
+def position_at(kind: DatabaseKind, position: int) -> SourcePosition:
     """Return the position behind entry ``position`` of the log, in the source's own words."""
     if kind is DatabaseKind.POSTGRES:
         return PostgresPosition(LSN + position)
@@ -65,10 +65,10 @@ class SimulatedReader:
         self,
         source: SourceSide,
         connection: Connection,
-        key: MarkKey,
+        key: WatermarkKey,
         position: SourcePosition,
         captures: Callable[[str], bool],
-        held: Mapping[str, SourcePosition],
+        prepared: Mapping[str, SourcePosition],
     ) -> None:
         self.must_take = False
         self.buffered_bytes = 0
@@ -76,7 +76,7 @@ class SimulatedReader:
         self._connection = connection
         self._key = key
         self._captures = captures
-        self._held = {name: index_of(at) for name, at in held.items()}
+        self._prepared = {name: index_of(at) for name, at in prepared.items()}
         self._at = index_of(position)
         self._messages: Iterator[Message] = iter(())
         self._next: Message | None = None
@@ -116,20 +116,20 @@ class SimulatedReader:
         controls: list[Control] = []
         ended: list[int] = []
         boundary, seq = None, next_seq
-        for entry, index, said in pending:
-            self._inside = said is not None
-            if said is None:
-                boundary = Boundary(place(self._source.database.kind, entry.position))
+        for entry, index, written in pending:
+            self._inside = written is not None
+            if written is None:
+                boundary = Boundary(position_at(self._source.database.kind, entry.position))
                 if entry.xid and self._source.database.kind is DatabaseKind.POSTGRES:
                     ended.append(entry.xid)
-            elif isinstance(said, LoggedChange):
-                group = groups.setdefault((said.table, said.form.schema.fingerprint), [])
-                group.append((seq, entry.xid, entry.position * PLACES + index, said))
+            elif isinstance(written, LoggedChange):
+                group = groups.setdefault((written.table, written.form.schema.fingerprint), [])
+                group.append((seq, entry.xid, entry.position * PLACES + index, written))
                 seq += 1
             else:
-                controls.append(said)
+                controls.append(written)
         if "boundary-inside-transaction" in self._source.flaws and pending and self._inside:
-            boundary = Boundary(place(self._source.database.kind, pending[-1][0].position))
+            boundary = Boundary(position_at(self._source.database.kind, pending[-1][0].position))
             self._inside = False
         return LogBatch(
             rows=tuple(self._rows(group) for group in groups.values()),
@@ -190,9 +190,9 @@ class SimulatedReader:
                 self._source.database.passed.add((change.table, entry.position))
             if change.op != "t" and self._captures(change.table):
                 index += 1
-                yield entry, index, self._as_told(change)
+                yield entry, index, self._as_logged(change)
         if entry.xa is Xa.COMMIT:
-            yield entry, index, HeldSeen(entry.xa_id, None)
+            yield entry, index, PreparedSeen(entry.xa_id, None)
         yield entry, index, None
 
     def _changes(self, entry: LogEntry) -> tuple[LoggedChange, ...]:
@@ -206,31 +206,39 @@ class SimulatedReader:
             return entry.changes if eager else ()
         if entry.xa is Xa.ROLLBACK or eager:
             return ()
-        at = self._held.pop(entry.xa_id, None)
+        at = self._prepared.pop(entry.xa_id, None)
         if at is None:
             raise Unavailable(f"the log does not say where {entry.xa_id} was prepared")
         return self._source.database.log[at - 1].changes
 
     def _controls(self, entry: LogEntry) -> Iterator[Control]:
         kind = self._source.database.kind
-        if entry.mark is not None:
-            said = entry.mark
-            ours = said.key is self._key or "marks-unsigned" in self._source.flaws
-            yield Mark(said.kind, said.token, said.clock_us) if ours else StrangeMark()
+        if entry.watermark is not None:
+            written = entry.watermark
+            ours = written.key is self._key or "marks-unsigned" in self._source.flaws
+            yield (
+                Watermark(written.kind, written.token, written.clock_us)
+                if ours
+                else UnknownWatermark()
+            )
         if entry.statement is not None:
-            told = entry.statement
-            begun = (Begun(told.table, empty=True),) if told.made else ()
+            statement = entry.statement
+            begun = (Begun(statement.table, empty=True),) if statement.made else ()
             yield StatementSeen(
-                told.text, (told.table,), told.neutral, steps=told.steps, begun=begun
+                statement.text,
+                (statement.table,),
+                statement.neutral,
+                steps=statement.steps,
+                begun=begun,
             )
         if entry.gap is not None:
             yield GapSeen(entry.gap)
         if entry.xa is Xa.PREPARE:
-            self._held[entry.xa_id] = entry.position
-            yield HeldSeen(entry.xa_id, place(kind, entry.position))
+            self._prepared[entry.xa_id] = entry.position
+            yield PreparedSeen(entry.xa_id, position_at(kind, entry.position))
         if entry.xa is Xa.ROLLBACK:
-            self._held.pop(entry.xa_id, None)
-            yield HeldSeen(entry.xa_id, None)
+            self._prepared.pop(entry.xa_id, None)
+            yield PreparedSeen(entry.xa_id, None)
 
     def _described(self, entry: LogEntry, index: int, change: LoggedChange) -> Iterator[Message]:
         # Transaction ids are PostgreSQL's; snapshots of the others do not know them.
@@ -244,8 +252,12 @@ class SimulatedReader:
         if self._known.get(change.table) != known:
             self._known[change.table] = known
             facts = self._facts(form, xid)
-            begins = facts is not None
-            yield entry, index, SchemaSeen(form.schema, xid, facts=facts, begins=begins)
+            starts_capture = facts is not None
+            yield (
+                entry,
+                index,
+                SchemaSeen(form.schema, xid, facts=facts, starts_capture=starts_capture),
+            )
 
     def _facts(self, form: Form, xid: int) -> TableFacts | None:
         """Return the catalog's present facts, if it shows the transaction, and the same columns."""
@@ -256,7 +268,7 @@ class SimulatedReader:
         unseen = len(invisible(np.array([xid], np.int64), database.snapshot()))
         return None if unseen else now.facts
 
-    def _as_told(self, change: LoggedChange) -> LoggedChange:
+    def _as_logged(self, change: LoggedChange) -> LoggedChange:
         if "unchanged-as-null" in self._source.flaws and change.unchanged and change.row:
             row = {**change.row, **dict.fromkeys(change.unchanged)}
             return replace(change, row=row, unchanged=())

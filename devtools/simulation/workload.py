@@ -188,10 +188,10 @@ class Workload:
         for at, change in ((one, -amount), (other, amount)):
             row = self.database.current(work, ACCOUNTS, (at,))
             if row is not None:
-                told = {**row, "balance": row["balance"] + change}
+                changed = {**row, "balance": row["balance"] + change}
                 if own.random() < 0.3:
-                    told[TOAST] = f"note {own.getrandbits(40):x}"
-                self.database.write(work, ACCOUNTS, "u", (at,), told)
+                    changed[TOAST] = f"note {own.getrandbits(40):x}"
+                self.database.write(work, ACCOUNTS, "u", (at,), changed)
             self._pause(work, own)
 
     def change(self, work: SessionWork, table: str, own: random.Random) -> None:
@@ -218,25 +218,25 @@ class Workload:
         if to == key or not database.lock(work, table, to):
             return
         there = database.current(work, table, to)
-        told = row if own.random() < 0.6 else self._updated(table, row, own)
+        changed = row if own.random() < 0.6 else self._updated(table, row, own)
         if there is None:
-            database.move(work, table, key, to, told)
+            database.move(work, table, key, to, changed)
             return
         spare: Key = ("zulu",) if table == NAMES else (KEYS + 7,)
         if database.lock(work, table, spare) and database.current(work, table, spare) is None:
             database.move(work, table, to, spare, there)
-            database.move(work, table, key, to, told)
+            database.move(work, table, key, to, changed)
             database.move(work, table, spare, key, there)
 
     def _updated(self, table: str, row: Row, own: random.Random) -> Row:
-        told = {**row, "v": f"{own.getrandbits(32):x}"}
+        changed = {**row, "v": f"{own.getrandbits(32):x}"}
         if own.random() < 0.35:
-            told[TOAST] = f"big {own.getrandbits(60):x}"
+            changed[TOAST] = f"big {own.getrandbits(60):x}"
         form = self.database.tables[table].form
         for name in form.schema.column_names[4:]:
             if own.random() < 0.5:
-                told[name] = value_of(form, name, own)
-        return told
+                changed[name] = value_of(form, name, own)
+        return changed
 
     def _with_savepoint(self, work: SessionWork, own: random.Random) -> None:
         savepoint = self.database.savepoint(work)

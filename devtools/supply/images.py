@@ -102,20 +102,22 @@ def resolve(image: Image, registry: Registry = https) -> str:
     headers = {"Accept": ", ".join(_TYPES)}
     try:
         try:
-            body, told = _get(address, headers)
+            body, found = _get(address, headers)
         except urllib.error.HTTPError as error:
             if error.code != 401:
                 raise
             token = _token(error.headers.get("WWW-Authenticate", ""), repository)
-            body, told = _get(address, {**headers, "Authorization": f"Bearer {token}"})
+            body, found = _get(address, {**headers, "Authorization": f"Bearer {token}"})
     except (urllib.error.URLError, OSError, ValueError) as error:
         raise Unavailable(
-            f"the registry does not tell the digest of {image.name}:{image.tag}: {error}",
+            f"the registry does not return the digest of {image.name}:{image.tag}: {error}",
             hint="run this where the registry can be reached",
         ) from error
     digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
-    if told and told != digest:
-        raise CorruptData(f"the registry calls {image.name}:{image.tag} {told}, and it is {digest}")
+    if found and found != digest:
+        raise CorruptData(
+            f"the registry calls {image.name}:{image.tag} {found}, and it is {digest}"
+        )
     return digest
 
 

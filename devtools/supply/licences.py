@@ -173,8 +173,8 @@ def may_be_carried(package: str, name: str, licence: str) -> bool:
     a permissive licence, or under the very one that `CARRIED` has for it."""
     if refused(package, licence):
         return False
-    looked_at, _ = CARRIED.get(name.partition(" ")[0], (None, ""))
-    return permissive(licence) or licence == looked_at
+    read_version, _ = CARRIED.get(name.partition(" ")[0], (None, ""))
+    return permissive(licence) or licence == read_version
 
 
 def rows(packages: Iterable[Distribution]) -> list[tuple[str, str, str]]:

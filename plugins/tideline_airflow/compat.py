@@ -1,4 +1,4 @@
-"""What Airflow has moved or added since 3.1, the oldest that this package runs on.
+"""Names that Airflow has moved or added since 3.1, the oldest that this package runs on.
 
 Everything here, tests included, takes these names from this module.
 """

@@ -24,6 +24,7 @@ from airflow.sdk import DAG, get_parsing_context
 
 from tideline_airflow import descriptions, forms
 from tideline_airflow.compat import CronDataIntervalTimetable, failing_at_once
+from tideline_airflow.control import ControlOperator
 from tideline_airflow.dump import DumpOperator
 from tideline_airflow.maintain import MaintainOperator
 from tideline_airflow.merge import MergeOperator
@@ -31,13 +32,12 @@ from tideline_airflow.pools import SPARK_POOL
 from tideline_airflow.rebuild import RebuildOperator
 from tideline_airflow.running import described, running
 from tideline_airflow.spark_job import CONNECTION, CONNECTION_VARIABLE
-from tideline_airflow.steer import SteerOperator
 from tideline_airflow.verify import (
+    ChangedKeysOperator,
     CompareOperator,
-    MovingOperator,
-    ProofOperator,
     ReadOperator,
-    moving_keys,
+    ResultOperator,
+    changed_keys,
 )
 
 PREFIX = "tideline"
@@ -60,13 +60,13 @@ def tideline_dags(
     spark: Spark | None = None,
 ) -> dict[str, DAG]:
     """Make the DAGs ``{prefix}_merge``, ``_repair``, ``_backfill``, ``_verify``, ``_rebuild``,
-    ``_maintain`` and ``_steer``, by id, and have Airflow find them in the file that calls this.
+    ``_maintain`` and ``_control``, by id, and have Airflow find them in the file that calls this.
 
     ``config`` is the path of the pipeline's ``tideline.toml``; None: ``$TIDELINE_CONFIG``.
     Schedules are cron expressions or presets such as ``@continuous``; empty: only when triggered;
     None: ``TIDELINE_MERGE_SCHEDULE`` (every 5 minutes) and ``TIDELINE_MAINTAIN_SCHEDULE`` (daily).
-    The DAGs arrive unpaused. The form of ``_steer`` lists the dumps that run when Airflow reads the
-    file, which it does every 30 seconds by default (``min_file_process_interval``).
+    The DAGs arrive unpaused. The form of ``_control`` lists the dumps that run when Airflow reads
+    the file, which it does every 30 seconds by default (``min_file_process_interval``).
     """
     made = _DagSet(config, prefix, spark or Spark())
     merges = _schedule("TIDELINE_MERGE_SCHEDULE", "*/5 * * * *", merge_schedule)
@@ -78,7 +78,7 @@ def tideline_dags(
         "verify": made.verify,
         "rebuild": made.rebuild,
         "maintain": lambda: made.maintain(maintains),
-        "steer": made.steer,
+        "control": made.control,
     }
     # A task's process reads the file for its own DAG; only the DAG processor for all.
     wanted = get_parsing_context().dag_id
@@ -161,9 +161,9 @@ class _DagSet:
                 **self._config,
             )
             compare = CompareOperator(task_id="compare", reads=read.output, **self._spark)
-            moving = MovingOperator(task_id="moving", compared=compare.output)
+            moving = ChangedKeysOperator(task_id="moving", compared=compare.output)
             read_again = ReadOperator.partial(
-                task_id="read_again", keys=moving_keys, cancel_with_task=cancel, **self._config
+                task_id="read_again", keys=changed_keys, cancel_with_task=cancel, **self._config
             ).expand(tables=moving.output)
             compare_again = CompareOperator(
                 task_id="compare_again",
@@ -171,7 +171,7 @@ class _DagSet:
                 first=compare.output,
                 **self._spark,
             )
-            report = ProofOperator(
+            report = ResultOperator(
                 task_id="report",
                 compared=compare.output,
                 trigger_rule="none_failed",
@@ -192,10 +192,10 @@ class _DagSet:
             MaintainOperator(task_id="maintain", tables=forms.template("tables"), **self._spark)
         return dag
 
-    def steer(self) -> DAG:
+    def control(self) -> DAG:
         asked = None if get_parsing_context().dag_id else running(self._config["config"])
-        with self._dag("steer", params=forms.steer(described(asked))) as dag:
-            SteerOperator(task_id="steer", **self._config)
+        with self._dag("control", params=forms.control(described(asked))) as dag:
+            ControlOperator(task_id="control", **self._config)
         return dag
 
     def _ask(self, **options: Any) -> DumpOperator:

@@ -9,15 +9,15 @@ Brings the warehouse's tables up to date, by schedule.
 All tables are planned and merged in one Spark job. Skipped where nothing is new.
 """,
     "repair": """
-Reads rows anew from the source and puts them into the warehouse.
+Reads rows again from the source and puts them into the warehouse.
 
 Whole tables; or, of one table, given keys, a range of keys, or both; or the rows of a range of
 time. The source is neither locked nor paused. A whole table's repair also removes rows that the
 source does not have; repairing keys removes those of the keys that are gone; a range by itself
-removes nothing. The DAG `…_steer` pauses, slows down or cancels a repair that runs.
+removes nothing. The DAG `…_control` pauses, slows down or cancels a repair that runs.
 """,
     "backfill": """
-Reads the rows of a time interval anew, for Airflow's own backfill.
+Reads the rows of a time interval again, for Airflow's own backfill.
 
 In its dialog (*Trigger*, *Backfill*) tick *Override parameters on existing runs*: without that
 Airflow 3.3 does not pass on what is typed, on new runs neither.
@@ -30,13 +30,14 @@ it ends; without them such runs are skipped.
     "verify": """
 Proves warehouse tables equal to their source, or names what differs.
 
-The worker reads the tables in chunks between marks, Spark compares them with the warehouse column
-by column at that very position; nothing is paused. What changed meanwhile is read and compared a
+The worker reads the tables in chunks between watermarks, Spark compares them with the warehouse
+column by column at that very position; nothing is paused. What changed meanwhile is read and
+compared a
 second time. The task `report` fails with the names of tables that differ; the DAG `…_repair` mends
 them, or `tideline verify --repair`.
 """,
     "rebuild": """
-Builds a table anew from the chain, beside the live one, and swaps them.
+Builds a table again from the chain, as a shadow table, and swaps them.
 
 Switches the mode that a table is kept in, heals one that a dump cannot heal, and leads one past a
 change, or a new generation, that it is held before. The live table is read meanwhile, and merged
@@ -49,7 +50,7 @@ Rewrites small files, and files with many deleted rows, where what was measured 
 removes files that left a table's newest version longer ago than `maintain.vacuum_hours`. No tables:
 all.
 """,
-    "steer": """
+    "control": """
 Pauses, resumes or cancels dumps while they run, or changes their pace.
 
 Of the requests whose ids are given, or of all. A dump that is paused stays paused until it is

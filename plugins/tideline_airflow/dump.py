@@ -35,7 +35,7 @@ from tideline_airflow.compat import (
 )
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.log_lines import plainly
+from tideline_airflow.log_lines import clear_errors
 from tideline_airflow.progress import describe, reasons
 from tideline_airflow.request_options import takes, templates, value_of
 from tideline_airflow.scope import checked, flag_of, is_typed
@@ -101,7 +101,7 @@ class DumpOperator(BaseOperator):
         self._asked: str | None = None
         self._news = News()
 
-    @plainly
+    @clear_errors
     def execute(self, context: Any) -> dict[str, Any]:
         """Send the request unless an answer shows that it is known, then wait for its end."""
         request = self._request(context)
@@ -113,8 +113,8 @@ class DumpOperator(BaseOperator):
         else:
             # Most repairs of a few keys end soon; a wait elsewhere costs the start of a process.
             waits = replace(TASK_WAITS, timeout_s=self.defer_after_s)
-        with closing(hook.asker()) as asker:
-            client = RequestClient(asker, request, hook.record())
+        with closing(hook.control_client()) as control_client:
+            client = RequestClient(control_client, request, hook.record())
             ended = client.follow(waits, self._show, sent=False)
         if ended.final is not None:
             return self._result(ended.final)
@@ -122,7 +122,7 @@ class DumpOperator(BaseOperator):
             self._defer(request, hook)
         return self.collect(context, event_of(ended, waits, self._news.last))
 
-    @plainly
+    @clear_errors
     def collect(self, context: Any, event: dict[str, str]) -> dict[str, Any]:
         """Take the trigger's event; a time-out may be tried again and joins the request."""
         if event["status"] != FINAL:
@@ -132,7 +132,7 @@ class DumpOperator(BaseOperator):
         if answer is None:
             raise AirflowException(
                 f"the queue says {heard.state.value}, and the chain has no such end of the request:"
-                " somebody else wrote that answer, or the store is another"
+                " someone else wrote that answer, or the store is another"
             )
         return self._result(answer)
 
@@ -210,7 +210,7 @@ class DumpOperator(BaseOperator):
         if answer.state is not RequestState.DONE:
             raise AirflowFailException(
                 f"the worker says {answer.state.value}: {reasons(answer) or 'without a reason'};"
-                " clear the task to ask anew"
+                " clear the task to ask again"
             )
         return {
             "request_id": answer.request_id,

@@ -13,7 +13,7 @@ from typing import Any
 from airflow.sdk import Param
 
 from tideline.contract.modes import Mode
-from tideline.contract.options import PACE, Option, Purpose, options_of
+from tideline.contract.options import THROTTLE, Option, Purpose, options_of
 from tideline.contract.request import KEYS_MAX, TABLES_MAX, Action, DumpRequest
 from tideline_airflow.compat import AirflowFailException
 
@@ -53,7 +53,7 @@ CANCEL = Param(
     title="Cancel with the task",
     description="Whether the dump is cancelled when the task ask is cleared or marked."
     " Otherwise it goes on: it is the worker's.",
-    section=PACE,
+    section=THROTTLE,
 )
 
 
@@ -143,7 +143,7 @@ def _parts(option: Option) -> FromRun:
     return read
 
 
-_STEER = {
+_CONTROL = {
     "action": Param(
         type="string",
         enum=[action.value for action in Action],
@@ -195,17 +195,17 @@ REBUILD = {
         title="Accept differences",
         description="Swap although the live table holds something else.",
     ),
-    "anew": Param(
+    "restart": Param(
         False,
         type="boolean",
-        title="Anew",
+        title="Restart",
         description="Give up a rebuild of the table that is under way.",
     ),
 }
 
 
-def steer(running: str) -> dict[str, Param]:
-    """Return the form of the steering DAG; ``running`` lists, in Markdown, the dumps that run."""
+def control(running: str) -> dict[str, Param]:
+    """Return the form of the control DAG; ``running`` lists, in Markdown, the dumps that run."""
     requests = Param(
         None,
         type=["null", "array"],
@@ -213,7 +213,7 @@ def steer(running: str) -> dict[str, Param]:
         title="Requests",
         description_md=f"Ids, one per line. {running}",
     )
-    return {"action": _STEER["action"], "requests": requests, **_STEER}
+    return {"action": _CONTROL["action"], "requests": requests, **_CONTROL}
 
 
 def time_column(default: str | None) -> Param:

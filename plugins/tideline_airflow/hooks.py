@@ -19,7 +19,7 @@ from airflow.sdk.log import mask_secret
 from tideline.contract import layout
 from tideline.contract.errors import TidelineError
 from tideline.contract.request import Action, Command
-from tideline.control import ASKER_TIMEOUT_S, Asker
+from tideline.control import CLIENT_TIMEOUT_S, ControlClient
 from tideline.settings import CONFIG_VARIABLE, Settings, load_settings
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ class TidelineHook(BaseHook):
         self.settings = _masked(await asyncio.to_thread(load_settings, self._config))
 
     def get_conn(self) -> Any:
-        return self.asker()
+        return self.control_client()
 
-    def asker(self, *, timeout_s: float = ASKER_TIMEOUT_S) -> Asker:
+    def control_client(self, *, timeout_s: float = CLIENT_TIMEOUT_S) -> ControlClient:
         """Return the client's side of the pipeline's control queue."""
-        return Asker(self.settings.control, self.settings.pipeline, timeout_s=timeout_s)
+        return ControlClient(self.settings.control, self.settings.pipeline, timeout_s=timeout_s)
 
     def record(self) -> Record:
         """Return the chain's record of requests, which has the ends that the queue may have
@@ -73,11 +73,13 @@ class TidelineHook(BaseHook):
             f"{request_id}:cancel", Action.CANCEL, requests=(request_id,), requested_by="airflow"
         )
         try:
-            with closing(self.asker()) as asker:
-                asker.command(command)
-            self.log.info("the worker is told to cancel request %s", request_id)
+            with closing(self.control_client()) as control_client:
+                control_client.command(command)
+            self.log.info("the worker is asked to cancel request %s", request_id)
         except TidelineError as error:
-            self.log.warning("request %s goes on, nobody could be told: %s", request_id, error)
+            self.log.warning(
+                "request %s goes on, no worker could be reached: %s", request_id, error
+            )
 
     def url(self, key: str) -> str:
         """Return the address of an object of the store, as Spark reads it."""

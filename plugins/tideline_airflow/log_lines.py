@@ -22,12 +22,12 @@ def log_line(text: str) -> str:
     return _FOLDS.sub(lambda found: found[0].replace(":", "\\x3a"), printable(text))
 
 
-def plainly(work: Method) -> Method:
+def clear_errors(work: Method) -> Method:
     """Wrap an operator's method that Airflow calls: what it raises is logged first, as one error in
     a separate line, because Airflow's page folds tracebacks."""
 
     @wraps(work)
-    def said(operator: Any, *given: Any, **named: Any) -> Any:
+    def text(operator: Any, *given: Any, **named: Any) -> Any:
         try:
             return work(operator, *given, **named)
         except AirflowSkipException:
@@ -36,4 +36,4 @@ def plainly(work: Method) -> Method:
             operator.log.error("%s", log_line(str(failed)))
             raise
 
-    return cast(Method, said)
+    return cast(Method, text)

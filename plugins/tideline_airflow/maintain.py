@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from tideline.contract import layout
-from tideline.contract.maintenance import MaintenanceReceipt, Upkeep
+from tideline.contract.maintenance import MaintenanceOutcome, MaintenanceReceipt
 from tideline_airflow.compat import AirflowException
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.log_lines import log_line, plainly
+from tideline_airflow.log_lines import clear_errors, log_line
 from tideline_airflow.receipts import failure
 from tideline_airflow.spark_job import SparkJobOperator, application
 
@@ -35,7 +35,7 @@ class MaintainOperator(SparkJobOperator):
         self.tables = tables
         self.config = config
 
-    @plainly
+    @clear_errors
     def execute(self, context: Any) -> Any:
         from tideline.planner.maintaining import order_maintenance, read_maintenance
 
@@ -50,7 +50,9 @@ class MaintainOperator(SparkJobOperator):
             return read_maintenance(hook.settings, name)
 
         receipt = read()
-        if receipt is None or any(one.outcome is Upkeep.FAILED for one in receipt.tables):
+        if receipt is None or any(
+            one.outcome is MaintenanceOutcome.FAILED for one in receipt.tables
+        ):
             program = self.application or application(APPLICATION_VARIABLE, "maintain.py")
             merge = hook.settings.merge
             receipt = self.left_by(read, program, _arguments(hook, name), merge, context)
@@ -60,9 +62,9 @@ class MaintainOperator(SparkJobOperator):
 
     def _result(self, receipt: MaintenanceReceipt) -> dict[str, Any]:
         for one in receipt.tables:
-            said = f"{one.table} {one.outcome.value}: {one.reason or one.error}"
-            self.log.info("%s", log_line(said))
-        failed = [one for one in receipt.tables if one.outcome is Upkeep.FAILED]
+            text = f"{one.table} {one.outcome.value}: {one.reason or one.error}"
+            self.log.info("%s", log_line(text))
+        failed = [one for one in receipt.tables if one.outcome is MaintenanceOutcome.FAILED]
         if failed:
             # Under the same order another try looks at all tables.
             raise failure(failed, len(receipt.tables), "were not maintained")

@@ -24,7 +24,7 @@ from tideline_airflow.assets import MERGED, event_extra, table_asset
 from tideline_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.log_lines import log_line, plainly
+from tideline_airflow.log_lines import clear_errors, log_line
 from tideline_airflow.receipts import bad, failure, format_receipts, newest, summary
 from tideline_airflow.spark_job import SparkJobOperator, application, at_once
 
@@ -65,7 +65,7 @@ class PlanJobOperator(SparkJobOperator):
         if receipt is None:
             raise AirflowException(f"the Spark job left no receipt of plan {plan.plan_id}")
         self._lineage.append((hook.settings.source, plan, receipt))
-        _announce(receipt, context)
+        _report(receipt, context)
         ask_for_pending(hook.settings, reread_requests(receipt), self.warn)
         return receipt
 
@@ -132,18 +132,18 @@ class MergeOperator(PlanJobOperator):
         self.tables = tables
         self.rounds_max = rounds_max
 
-    @plainly
+    @clear_errors
     def execute(self, context: Any) -> Any:
-        from tideline.planner.runs import record_held
+        from tideline.planner.runs import record_delayed
 
         hook = TidelineHook(self.config)
         first, scope = identity_of(context).name, self._scope()
         receipts: dict[str, Receipt] = {}
-        held: Mapping[str, str] = {}
+        delayed: Mapping[str, str] = {}
         refused: list[str] = []
         for number in range(1, self.rounds_max + 1):
             plan = self._planned(hook, first if number == 1 else f"{first}/{number}", scope)
-            held = plan.held
+            delayed = plan.delayed
             if plan.nothing_to_do:
                 if not receipts and not plan.strayed:
                     self._skip(hook, plan, scope)
@@ -153,7 +153,7 @@ class MergeOperator(PlanJobOperator):
             refused = [t.table for t in receipt.tables if t.outcome is Outcome.REFUSED]
             if refused:
                 names = log_line(", ".join(refused))
-                self.log.info("planning anew, others have moved on: %s", names)
+                self.log.info("planning again, others have moved on: %s", names)
             elif plan.b >= plan.tail:
                 break
         else:
@@ -168,9 +168,9 @@ class MergeOperator(PlanJobOperator):
             raise failure(failed, len(tables), "are not merged")
         if plan.strayed:
             if not receipts:
-                record_held(hook.settings, plan)
+                record_delayed(hook.settings, plan)
             raise AirflowFailException(_strayed(plan))
-        return {"plans": list(receipts), "held": dict(held), "tables": summary(tables)}
+        return {"plans": list(receipts), "held": dict(delayed), "tables": summary(tables)}
 
     def _scope(self) -> list[str] | None:
         given = self.tables["tables"] if isinstance(self.tables, dict) else self.tables
@@ -190,7 +190,7 @@ class MergeOperator(PlanJobOperator):
             log_line(", ".join(table.table for table in plan.tables)) or "nothing",
             plan.b,
         )
-        for table, reason in plan.held.items():
+        for table, reason in plan.delayed.items():
             self.log.warning("%s", log_line(f"{table} is held back: {reason}"))
         return plan
 
@@ -198,20 +198,20 @@ class MergeOperator(PlanJobOperator):
         """Skip the task: nothing waits, or all that does is held back, which is put on record."""
         from tideline.planner import pending_requests
         from tideline.planner.pending import ask_for_pending
-        from tideline.planner.runs import record_held
+        from tideline.planner.runs import record_delayed
 
-        record_held(hook.settings, plan)
+        record_delayed(hook.settings, plan)
         ask_for_pending(hook.settings, pending_requests(hook.settings, scope), self.warn)
         raise AirflowSkipException("nothing to merge: every table is up to date or held back")
 
 
 def _strayed(plan: Plan) -> str:
     """Return the tables whose targets have applied another chain, each with its remedy."""
-    said = "; ".join(f"{table}: {plan.held[table]}" for table in plan.strayed)
-    return f"{len(plan.strayed)} tables are held until they are built anew: {log_line(said)}"
+    text = "; ".join(f"{table}: {plan.delayed[table]}" for table in plan.strayed)
+    return f"{len(plan.strayed)} tables are held until they are rebuilt: {log_line(text)}"
 
 
-def _announce(receipt: Receipt, context: Any) -> None:
+def _report(receipt: Receipt, context: Any) -> None:
     for one in receipt.tables:
         if one.outcome in (Outcome.APPLIED, Outcome.ALREADY_APPLIED):
             asset = table_asset(receipt.pipeline, one.table)

@@ -15,7 +15,7 @@ from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.forms import AS_SET
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.log_lines import log_line, plainly
+from tideline_airflow.log_lines import clear_errors, log_line
 from tideline_airflow.merge import PlanJobOperator
 from tideline_airflow.scope import flag_of
 
@@ -26,7 +26,7 @@ class RebuildOperator(PlanJobOperator):
     """Rebuild ``table`` from the chain, check it against the live one, and swap them.
 
     ``mode`` is one of `Mode` (None, empty or `forms.AS_SET`: the settings'); ``since_dump``,
-    ``accept_differences`` and ``anew`` as in ``tideline rebuild``. Returns ``{"table", "build",
+    ``accept_differences`` and ``restart`` as in ``tideline rebuild``. Returns ``{"table", "build",
     "mode", "plans"}``. Fails for good where the rebuilt table is not what the live one is, or the
     table is held back.
     """
@@ -37,7 +37,7 @@ class RebuildOperator(PlanJobOperator):
         "mode",
         "since_dump",
         "accept_differences",
-        "anew",
+        "restart",
     )
 
     def __init__(
@@ -47,7 +47,7 @@ class RebuildOperator(PlanJobOperator):
         mode: Any = None,
         since_dump: Any = False,
         accept_differences: Any = False,
-        anew: Any = False,
+        restart: Any = False,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("name", "tideline_rebuild")
@@ -56,9 +56,9 @@ class RebuildOperator(PlanJobOperator):
         self.mode = mode
         self.since_dump = since_dump
         self.accept_differences = accept_differences
-        self.anew = anew
+        self.restart = restart
 
-    @plainly
+    @clear_errors
     def execute(self, context: Any) -> Any:
         from tideline.planner import begin_rebuild, next_step
 
@@ -68,7 +68,7 @@ class RebuildOperator(PlanJobOperator):
             self.table,
             mode=None if self.mode in (None, "", AS_SET) else Mode(self.mode),
             since_dump=flag_of(self.since_dump),
-            anew=flag_of(self.anew),
+            restart=flag_of(self.restart),
             # A task that is tried again joins what an earlier try began, if that came so far.
             asked=identity_of(context).name,
         )
@@ -77,8 +77,8 @@ class RebuildOperator(PlanJobOperator):
         done: list[str] = []
         accept = flag_of(self.accept_differences)
         while plan := next_step(hook.settings, record, accept_differences=accept):
-            if plan.held:
-                raise AirflowFailException(log_line("; ".join(plan.held.values())))
+            if plan.delayed:
+                raise AirflowFailException(log_line("; ".join(plan.delayed.values())))
             if len(done) == STEPS_MAX:
                 raise AirflowException("the table is merged faster than it can be rebuilt")
             self._step(hook, plan.plan_id, context)
@@ -91,9 +91,9 @@ class RebuildOperator(PlanJobOperator):
         if receipt is None:
             raise AirflowException(f"the Spark job left no receipt of plan {plan_id}")
         for one in receipt.tables:
-            for change in one.foreign_changes:
-                said = f"{one.table}: changed by somebody else: {change}"
-                self.log.warning("%s", log_line(said))
+            for change in one.external_changes:
+                text = f"{one.table}: changed by someone else: {change}"
+                self.log.warning("%s", log_line(text))
             if one.outcome is Outcome.FAILED:
                 raise AirflowFailException(log_line(f"{one.error} ({one.hint or 'no hint'})"))
             if one.outcome is Outcome.REFUSED:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tideline.contract.errors import Unavailable
-from tideline.contract.maintenance import TableUpkeep
+from tideline.contract.maintenance import TableMaintenance
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.log_lines import log_line
@@ -26,13 +26,15 @@ def bad(tables: Sequence[TableReceipt]) -> list[TableReceipt]:
     return [one for one in tables if one.outcome in (Outcome.FAILED, Outcome.REFUSED)]
 
 
-def failure(failed: Sequence[TableReceipt | TableUpkeep], among: int, how: str) -> AirflowException:
+def failure(
+    failed: Sequence[TableReceipt | TableMaintenance], among: int, how: str
+) -> AirflowException:
     """Return the error that names what failed, of so many tables that ``how`` says; it is tried
     again only where that may help."""
     mendable = all(one.error_kind == Unavailable.__name__ for one in failed)
     kind = AirflowException if mendable else AirflowFailException
-    said = "; ".join(f"{one.table} ({one.error or one.outcome.value})" for one in failed)
-    return kind(f"{len(failed)} of {among} tables {how}: {log_line(said)}")
+    text = "; ".join(f"{one.table} ({one.error or one.outcome.value})" for one in failed)
+    return kind(f"{len(failed)} of {among} tables {how}: {log_line(text)}")
 
 
 def summary(tables: Sequence[TableReceipt]) -> dict[str, dict[str, Any]]:

@@ -21,8 +21,10 @@ def running(config: str | None) -> list[str] | None:
     be asked.
     """
     try:
-        with closing(TidelineHook(config).asker(timeout_s=TIMEOUT_S)) as asker:
-            dumps = {dump.request_id: dump for one in asker.workers() for dump in one.dumps}
+        with closing(TidelineHook(config).control_client(timeout_s=TIMEOUT_S)) as control_client:
+            dumps = {
+                dump.request_id: dump for one in control_client.workers() for dump in one.dumps
+            }
     except TidelineError as error:
         log.info("what runs could not be asked: %s", error)
         return None

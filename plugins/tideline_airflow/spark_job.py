@@ -32,7 +32,7 @@ CONNECTION = "spark_default"
 SUBMIT = "spark-submit"
 _SAMPLE = ("yarn", {"queue": "root.default"})
 """Host and extra of the `spark_default` among the samples that Airflow makes on request."""
-_SAID = "tideline: "
+_REPORTED = "tideline: "
 """The beginning of the last line of our jobs; the kind of error follows."""
 Left = TypeVar("Left")
 _KINDS = {kind.__name__: kind for kind in TidelineError.__subclasses__()}
@@ -114,17 +114,17 @@ class SparkJobOperator(SparkSubmitOperator):
         try:
             yield
         except AirflowException as failed:
-            raise self._as_said() or _unsaid(failed) from None
+            raise self._as_reported() or _unsaid(failed) from None
         finally:
             self.log.info("::endgroup::")
 
-    def _as_said(self) -> Exception | None:
+    def _as_reported(self) -> Exception | None:
         """Return why the job failed, from its last line; None where it printed none."""
         lines = [] if self._hook is None else list(self._hook._last_submit_log_lines)
-        said = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
-        if not said:
+        text = [line.removeprefix(_REPORTED) for line in lines if line.startswith(_REPORTED)]
+        if not text:
             return None
-        last = log_line(said[-1])
+        last = log_line(text[-1])
         kind, _, words = last.partition(": ")
         made = _KINDS.get(kind)
         return AirflowException(last) if made is None else made(words)

@@ -17,7 +17,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from tideline.contract.errors import TidelineError
 from tideline.contract.request import Answer, encode_answer, parse_request
-from tideline.control import Asker
+from tideline.control import ControlClient
 from tideline.control.client import RequestClient
 from tideline.control.exchange import End, ExchangeResult, ExchangeStep, Seen, Waits, Want
 from tideline_airflow import progress
@@ -99,15 +99,17 @@ class DumpTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         hook = TidelineHook(self.config)
         await hook.load()
-        asker = await asyncio.to_thread(hook.asker)
+        control_client = await asyncio.to_thread(hook.control_client)
         try:
-            yield TriggerEvent(await self._wait(asker))  # type: ignore[no-untyped-call]
+            yield TriggerEvent(await self._wait(control_client))  # type: ignore[no-untyped-call]
         finally:
-            await asyncio.to_thread(asker.close)
+            await asyncio.to_thread(control_client.close)
 
-    async def _wait(self, asker: Asker) -> dict[str, str]:
+    async def _wait(self, control_client: ControlClient) -> dict[str, str]:
         waits = msgspec.convert(self.watch, Waits)
-        client = RequestClient(asker, parse_request(self.request.encode()), None, clock=time.time)
+        client = RequestClient(
+            control_client, parse_request(self.request.encode()), None, clock=time.time
+        )
         steps, news = client.exchange(waits, sent=True).steps(), News()
         step = next(steps)
         while True:

@@ -17,16 +17,21 @@ from msgspec.structs import replace
 from tideline.contract import layout
 from tideline.contract.options import options_of
 from tideline.contract.plan import Plan
-from tideline.contract.proofs import keys_to_read, with_passes
 from tideline.contract.receipt import Receipt
 from tideline.contract.request import DumpRequest
-from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
+from tideline.contract.verification import (
+    TableResult,
+    Verification,
+    VerificationOutcome,
+    VerifyPlan,
+)
+from tideline.contract.verification_results import keys_to_read, with_passes
 from tideline_airflow.assets import MERGED
 from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.dump import DumpOperator
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.log_lines import log_line, plainly
+from tideline_airflow.log_lines import clear_errors, log_line
 from tideline_airflow.merge import PlanJobOperator
 from tideline_airflow.request_options import takes, templates
 from tideline_airflow.spark_job import application, at_once
@@ -72,7 +77,7 @@ class CompareOperator(PlanJobOperator):
         self.reads = reads
         self.first = first
 
-    @plainly
+    @clear_errors
     def execute(self, context: Any) -> Any:
         from tideline.planner.verified import store_verification
 
@@ -83,13 +88,13 @@ class CompareOperator(PlanJobOperator):
             self._compared(hook, f"{name}.{number}", read, context)
             for number, read in enumerate(reads, start=1)
         ]
-        proofs = [table for result in results for table in result.tables]
+        tables = [table for result in results for table in result.tables]
         verify_id, before = name, results[0]
         if self.first is not None:
             verify_id = self.first["verify_id"]
             before = _result(hook, f"{verify_id}.1")
-            proofs = with_passes(before.tables, proofs)
-        whole = replace(before, verify_id=verify_id, tables=tuple(proofs))
+            tables = with_passes(before.tables, tables)
+        whole = replace(before, verify_id=verify_id, tables=tuple(tables))
         store_verification(hook.settings, whole)
         return _summary(whole)
 
@@ -159,7 +164,7 @@ def _result(hook: TidelineHook, verify_id: str) -> Verification:
     return found
 
 
-def moving_keys(context: Any) -> list[list[str]]:
+def changed_keys(context: Any) -> list[list[str]]:
     """Return the keys that a mapped task reads again: the list of its number, of those that
     `CompareOperator` ``compare`` set aside."""
     task = context["ti"]
@@ -170,7 +175,7 @@ def moving_keys(context: Any) -> list[list[str]]:
     return [list(key) for key in keys]
 
 
-class MovingOperator(BaseOperator):
+class ChangedKeysOperator(BaseOperator):
     """Return the tables whose keys are to be read again, one for each list of keys, for a mapped
     `ReadOperator`. ``compared`` is the return value of a `CompareOperator`."""
 
@@ -184,7 +189,7 @@ class MovingOperator(BaseOperator):
         return [list(tables) for tables in self.compared["again"]]
 
 
-class ProofOperator(BaseOperator):
+class ResultOperator(BaseOperator):
     """Report what a verification found; fail with the names of the tables that differ, or could not
     be compared. ``compared`` is what a `CompareOperator` returned."""
 
@@ -195,30 +200,34 @@ class ProofOperator(BaseOperator):
         self.compared = compared
         self.config = config
 
-    @plainly
+    @clear_errors
     def execute(self, context: Any) -> dict[str, Any]:
         result = _result(TidelineHook(self.config), self.compared["verify_id"])
         for table in result.tables:
-            self.log.info("%s", describe_proof(table))
-        wrong = [one for one in result.tables if one.proof in (Proof.DIFFERS, Proof.UNPROVEN)]
+            self.log.info("%s", describe_result(table))
+        wrong = [
+            one
+            for one in result.tables
+            if one.outcome in (VerificationOutcome.DIFFERS, VerificationOutcome.UNPROVEN)
+        ]
         if wrong:
-            raise AirflowFailException("; ".join(describe_proof(one) for one in wrong))
+            raise AirflowFailException("; ".join(describe_result(one) for one in wrong))
         return dict(_summary(result)["tables"])
 
 
-def describe_proof(table: TableProof) -> str:
+def describe_result(table: TableResult) -> str:
     """Return a table's result in one line of words, without keys."""
-    return log_line(_proof_in_words(table))
+    return log_line(_result_in_words(table))
 
 
-def _proof_in_words(table: TableProof) -> str:
-    if table.proof is Proof.UNPROVEN:
+def _result_in_words(table: TableResult) -> str:
+    if table.outcome is VerificationOutcome.UNPROVEN:
         hint = "" if table.hint is None else f" ({table.hint})"
         return f"{table.table} could not be proven: {table.reason}{hint}"
     at = f"at seq {table.seq}, source time {table.source_time_us or 'unknown'}"
-    if table.proof is Proof.EQUAL:
+    if table.outcome is VerificationOutcome.EQUAL:
         return f"{table.table} is equal {at}: {table.rows} rows"
-    if table.proof is Proof.MOVING:
+    if table.outcome is VerificationOutcome.CHANGING:
         return f"{table.table}: {table.moving} keys keep moving, the others are equal {at}"
     counts = (
         f"{table.missing} missing, {table.extra} extra, {table.different} different,"
@@ -233,7 +242,7 @@ def _summary(result: Verification) -> dict[str, Any]:
         "verify_id": result.verify_id,
         "tables": {
             one.table: {
-                "proof": one.proof.value,
+                "proof": one.outcome.value,
                 "seq": one.seq,
                 "differences": one.differences,
                 "moving": one.moving,

@@ -28,7 +28,7 @@ from tideline_spark.working_columns import FILE, ROWS
 _BYTES = "_tl_bytes"
 _DUMPED = "_tl_dumped"
 _TOUCHING = (CREATED, UPDATED, DELETED)
-_SAID_MAX = 3
+_NAMED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class SourceRows:
 
 def read_checks(session: SparkSession, store_url: str, check: TableCheck) -> SourceRows:
     """Read the chunks' rows. Raises CorruptData naming missing, torn or miscounted parts."""
-    said = {parts.identity(one.key): one for one in check.checks if one.key is not None}
+    named = {parts.identity(one.key): one for one in check.checks if one.key is not None}
     schema = types.StructType(
         [
             types.StructField(LOW, types.LongType()),
@@ -51,9 +51,9 @@ def read_checks(session: SparkSession, store_url: str, check: TableCheck) -> Sou
             types.StructField(OVERFLOW, STRING_MAP),
         ]
     )
-    if not said:
+    if not named:
         return SourceRows(no_rows(session, schema), 0)
-    urls = [spark_path(object_url(store_url, one.key)) for one in said.values() if one.key]
+    urls = [spark_path(object_url(store_url, one.key)) for one in named.values() if one.key]
     frame = read_parquet(session, schema, urls)
     file = frame.metadataColumn("_metadata")
     counted = (
@@ -71,18 +71,18 @@ def read_checks(session: SparkSession, store_url: str, check: TableCheck) -> Sou
     )
     found = {parts.identity(unquote(row[FILE])): row for row in counted}
     wrong = []
-    for name, one in said.items():
+    for name, one in named.items():
         row = found.get(name)
         is_ = () if row is None else (row[ROWS], row[_BYTES], row[LOW], row["high"])
         if is_ != (one.rows, one.bytes, one.low_seq, one.low_seq):
             has = 0 if row is None else row[ROWS]
             wrong.append(f"{one.key} ({has} rows instead of {one.rows}, or another chunk's)")
     if wrong:
-        more = "" if len(wrong) <= _SAID_MAX else f" and {len(wrong) - _SAID_MAX} more"
+        more = "" if len(wrong) <= _NAMED_MAX else f" and {len(wrong) - _NAMED_MAX} more"
         raise CorruptData(
             f"verification parts of {check.table} differ from their manifest:"
-            f" {', '.join(wrong[:_SAID_MAX])}{more}",
-            hint="verify the table again: its rows are read anew",
+            f" {', '.join(wrong[:_NAMED_MAX])}{more}",
+            hint="verify the table again: its rows are read again",
         )
     return SourceRows(frame, sum(int(row[_DUMPED]) for row in counted))
 

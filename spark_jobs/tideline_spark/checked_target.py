@@ -10,20 +10,20 @@ from tideline.contract.verification import TableCheck
 from tideline_spark.formats.base import Target
 
 
-def how_kept(target: Target, check: TableCheck) -> tuple[Mode, TargetColumns]:
+def modes_of(target: Target, check: TableCheck) -> tuple[Mode, TargetColumns]:
     """Return the target's mode and columns. Raises when its version is not the plan's."""
     snapshot = target.snapshot()
     if not snapshot.exists or snapshot.version < check.target_version:
         raise Unavailable(
             f"the target of {check.table} has no version {check.target_version}",
-            hint="it was removed or made anew: merge, then verify again",
+            hint="it was removed or recreated: merge, then verify again",
         )
     generation = newest_generation([check.app_id], check.app_id)
     newer = newest_generation(snapshot.applied, check.app_id, snapshot.build) > generation
     if newer or snapshot.build != build_of(check.app_id):
         # Mode and columns are known for the newest version only.
         raise Unavailable(
-            f"the target of {check.table} was made anew since version {check.target_version}",
+            f"the target of {check.table} was recreated since version {check.target_version}",
             hint="verify again",
         )
     for commit in target.commits(check.target_version):
@@ -33,10 +33,10 @@ def how_kept(target: Target, check: TableCheck) -> tuple[Mode, TargetColumns]:
                 raise Unavailable(
                     f"version {check.target_version} of {check.table} has applied manifest"
                     f" {number} instead of {check.number}",
-                    hint="it was made anew: verify again",
+                    hint="it was recreated: verify again",
                 )
             break
-        if commit.stamp is not None and commit.stamp.app_id == check.app_id:
+        if commit.commit_metadata is not None and commit.commit_metadata.app_id == check.app_id:
             raise Unavailable(
                 f"a merge of {check.table} is under way, or was killed",
                 hint="merge again, then verify again",

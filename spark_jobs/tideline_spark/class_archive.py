@@ -16,7 +16,7 @@ from pathlib import Path
 from tideline.cache import ORIGIN, cache_folder, sweep
 from tideline.contract.errors import Unavailable
 from tideline.java import java_home
-from tideline.local_spark import Place, archive_place, class_archive, spark_home
+from tideline.local_spark import ArchiveLocation, archive_location, class_archive, spark_home
 
 _TIMEOUT_S = 900
 _WHAT = "the archive of Spark's classes"
@@ -25,7 +25,7 @@ _WHAT = "the archive of Spark's classes"
 def archive_is_there() -> bool:
     """Return whether the archive exists, or cannot be made for this Java and Spark."""
     os.environ["JAVA_HOME"] = str(java_home())
-    return archive_place() is None or class_archive() is not None
+    return archive_location() is None or class_archive() is not None
 
 
 def make_archive() -> None:
@@ -37,30 +37,30 @@ def make_archive() -> None:
     """
     if archive_is_there():
         return
-    place, home = archive_place(), spark_home()
-    assert place is not None and home is not None
+    location, home = archive_location(), spark_home()
+    assert location is not None and home is not None
     try:
-        sweep(place.folder.parent)
+        sweep(location.folder.parent)
         work = Path(tempfile.mkdtemp(prefix="classes.", dir=cache_folder()))
         try:
             train(work)
-            place.folder.mkdir(parents=True, exist_ok=True)
-            (place.folder / ORIGIN).write_text(str(home.resolve()))
-            _keep(work / "classes.jsa", place)
+            location.folder.mkdir(parents=True, exist_ok=True)
+            (location.folder / ORIGIN).write_text(str(home.resolve()))
+            _keep(work / "classes.jsa", location)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-        for other in place.folder.glob("*.jsa"):
-            if not other.name.startswith(f"{place.state}-"):
+        for other in location.folder.glob("*.jsa"):
+            if not other.name.startswith(f"{location.state}-"):
                 other.unlink(missing_ok=True)
     except OSError as error:
         raise Unavailable(f"{_WHAT} could not be kept: {error.strerror}") from error
 
 
-def _keep(made: Path, place: Place) -> None:
+def _keep(made: Path, location: ArchiveLocation) -> None:
     """Rename a finished archive into place once all of it is durable on disk."""
     with made.open("rb") as file:
         os.fsync(file.fileno())
-    made.replace(place.named(made.stat().st_size))
+    made.replace(location.named(made.stat().st_size))
 
 
 def train(work: Path) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 from tideline.contract.maintenance import Thresholds
-from tideline.contract.plan import Stamp, TablePlan, app_id
+from tideline.contract.plan import CommitMetadata, TablePlan, app_id
 from tideline.contract.schema import TableSchema
 from tideline.local_spark import SHORT_LIVED, archive_option
 from tideline.warehouse.job_jars import job_jars
@@ -75,8 +75,8 @@ def _plan() -> TablePlan:
     return TablePlan(_TABLE, "", schema, {}, (), 0, 0, 1, 1, _APP, create=True)
 
 
-def _stamp(number: int) -> Stamp:
-    return Stamp(_APP, "training", "one", "training", number - 1, number, number)
+def _stamp(number: int) -> CommitMetadata:
+    return CommitMetadata(_APP, "training", "one", "training", number - 1, number, number)
 
 
 def _merge(columns: Sequence[str]) -> RowMerge:

@@ -41,7 +41,7 @@ _NO_ROW_YET = (CREATED, DELETED)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ColumnMapping:
     """The column mapping for rows of one schema that lie between the same two changes.
 
     ``values``: by target column, its column in such a row; None: NULL. ``names``: what names in the
@@ -55,11 +55,11 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
+class _SeqRange:
     """A reading, and the sequence below which it applies (None: to all other rows)."""
 
     below: int | None
-    reading: Reading
+    mapping: ColumnMapping
 
 
 def in_target_terms(
@@ -71,19 +71,19 @@ def in_target_terms(
     A value too wide for a column that keeps a narrower type goes to the overflow map.
     """
     schema = plan.schemas[fingerprint]
-    stretches = _stretches(plan, schema, stands)
+    ranges = _ranges(plan, schema, stands)
     narrow = {name for name in stands.narrow if name in plan.schema.column_names}
     values = [
-        _by_seq(stretches, partial(_value, schema=schema, wanted=c, fits=c.name in narrow))
+        _by_seq(ranges, partial(_value, schema=schema, wanted=c, fits=c.name in narrow))
         for c in plan.schema.columns
     ]
     before = [
         _by_seq(
-            stretches,
+            ranges,
             partial(_before, frame=frame, plan=plan, schema=schema, name=name, fits=name in narrow),
         ).alias(BEFORE + name)
         for name in plan.schema.column_names
-        if any(_has_before(frame, one.reading, name) for one in stretches)
+        if any(_has_before(frame, one.mapping, name) for one in ranges)
         or (not plan.schema.key and IMAGE in frame.columns)
     ]
     return frame.select(
@@ -91,29 +91,29 @@ def in_target_terms(
         col(SEQ),
         col(OP),
         col(TS),
-        _by_seq(stretches, _unchanged).alias(UNCHANGED),
-        _by_seq(stretches, lambda r: _overflow(r, plan, schema, narrow)).alias(OVERFLOW),
+        _by_seq(ranges, _unchanged).alias(UNCHANGED),
+        _by_seq(ranges, lambda r: _overflow(r, plan, schema, narrow)).alias(OVERFLOW),
         *before,
         *(col(name) for name in (TX, IMAGE) if name in frame.columns),
         *(
-            _by_seq(stretches, lambda r: _image_overflow(r, frame, plan, schema, narrow)).alias(one)
+            _by_seq(ranges, lambda r: _image_overflow(r, frame, plan, schema, narrow)).alias(one)
             for one in (IMAGE_OVERFLOW,)
             if one in frame.columns
         ),
     )
 
 
-def _stretches(plan: TablePlan, schema: TableSchema, stands: TargetColumns) -> list[_Stretch]:
+def _ranges(plan: TablePlan, schema: TableSchema, stands: TargetColumns) -> list[_SeqRange]:
     """Return the readings of the schema's rows, by ascending sequence; neighbours differ."""
-    found: list[_Stretch] = []
+    found: list[_SeqRange] = []
     changes = plan.changes
     for at in _epochs(plan, schema):
-        reading = _reading(plan.schema, schema, changes[at:], stands)
+        mapping = _mapping(plan.schema, schema, changes[at:], stands)
         below = changes[at].seq if at < len(changes) else None
-        if found and found[-1].reading == reading:
-            found[-1] = _Stretch(below, reading)
+        if found and found[-1].mapping == mapping:
+            found[-1] = _SeqRange(below, mapping)
         else:
-            found.append(_Stretch(below, reading))
+            found.append(_SeqRange(below, mapping))
     return found
 
 
@@ -131,16 +131,16 @@ def _epochs(plan: TablePlan, schema: TableSchema) -> list[int]:
     return in_force or list(spanned)
 
 
-def _reading(
+def _mapping(
     target: TableSchema,
     schema: TableSchema,
     later: Sequence[PlannedChange],
     stands: TargetColumns,
-) -> Reading:
+) -> ColumnMapping:
     found = ancestors(schema.column_names, later)
-    values = {name: found.get(name) for name in target.column_names if name not in stands.kept}
+    values = {name: found.get(name) for name in target.column_names if name not in stands.retained}
     carried = []
-    for name, kept in stands.kept.items():
+    for name, kept in stands.retained.items():
         if name not in target.column_names:
             continue
         if any(change.seq == kept.seq for change in later):
@@ -155,12 +155,12 @@ def _reading(
         for held in schema.column_names
     }
     changed = {held: now for held, now in names.items() if now != (held,)}
-    return Reading(values, changed, tuple(carried))
+    return ColumnMapping(values, changed, tuple(carried))
 
 
-def _by_seq(stretches: Sequence[_Stretch], expression: Callable[[Reading], Column]) -> Column:
+def _by_seq(ranges: Sequence[_SeqRange], expression: Callable[[ColumnMapping], Column]) -> Column:
     """Return ``expression`` of each row's reading."""
-    *earlier, last = [(one.below, expression(one.reading)) for one in stretches]
+    *earlier, last = [(one.below, expression(one.mapping)) for one in ranges]
     chosen: Column | None = None
     for below, value in earlier:
         older = col(SEQ) < F.lit(below)
@@ -168,10 +168,12 @@ def _by_seq(stretches: Sequence[_Stretch], expression: Callable[[Reading], Colum
     return last[1] if chosen is None else chosen.otherwise(last[1])
 
 
-def _value(reading: Reading, schema: TableSchema, wanted: schemas.Column, *, fits: bool) -> Column:
+def _value(
+    mapping: ColumnMapping, schema: TableSchema, wanted: schemas.Column, *, fits: bool
+) -> Column:
     """Return a column's value; with ``fits`` NULL where its type would alter it."""
     data_type = spark_type(wanted.logical)
-    ancestor = reading.values[wanted.name]
+    ancestor = mapping.values[wanted.name]
     if ancestor is None:
         return F.lit(None).cast(data_type)
     if ancestor.column is None:
@@ -201,50 +203,57 @@ def default_value(ancestor: Ancestor, data_type: types.DataType) -> Column:
     return text.cast(added).cast(data_type)
 
 
-def _has_before(frame: DataFrame, reading: Reading, name: str) -> bool:
-    ancestor = reading.values.get(name)
+def _has_before(frame: DataFrame, mapping: ColumnMapping, name: str) -> bool:
+    ancestor = mapping.values.get(name)
     return ancestor is not None and f"{BEFORE}{ancestor.column}" in frame.columns
 
 
 def _before(
-    reading: Reading, frame: DataFrame, plan: TablePlan, schema: TableSchema, name: str, fits: bool
+    mapping: ColumnMapping,
+    frame: DataFrame,
+    plan: TablePlan,
+    schema: TableSchema,
+    name: str,
+    fits: bool,
 ) -> Column:
     """Return the column's value before the change; NULL where the row lacks it."""
     data_type = spark_type(plan.schema.column(name).logical)
-    ancestor = reading.values.get(name)
+    ancestor = mapping.values.get(name)
     if ancestor is not None and ancestor.column is None and not plan.schema.key:
         # The previous row is looked up in the target, where this column holds the default.
         return default_value(ancestor, data_type)
-    if ancestor is None or not _has_before(frame, reading, name):
+    if ancestor is None or not _has_before(frame, mapping, name):
         return F.lit(None).cast(data_type)
     held = spark_type(schema.column(ancestor.column or "").logical)
     return _as_type(col(f"{BEFORE}{ancestor.column}"), held, data_type, fits=fits)
 
 
-def _unchanged(reading: Reading) -> Column:
+def _unchanged(mapping: ColumnMapping) -> Column:
     names = col(UNCHANGED)
-    if reading.names:
-        names = F.flatten(F.transform(names, lambda name: _now(reading, name)))
-    if reading.carried:
-        carried = F.array(*(F.lit(name) for name in reading.carried))
+    if mapping.names:
+        names = F.flatten(F.transform(names, lambda name: _now(mapping, name)))
+    if mapping.carried:
+        carried = F.array(*(F.lit(name) for name in mapping.carried))
         both = F.concat(F.coalesce(names, F.array().cast(STRING_LIST)), carried)
         names = F.when(col(OP).isin(*_NO_ROW_YET), names).otherwise(both)
-    elif not reading.names:
+    elif not mapping.names:
         return names
     return F.when(F.size(names) > 0, names).cast(STRING_LIST)
 
 
-def _overflow(reading: Reading, plan: TablePlan, schema: TableSchema, narrow: set[str]) -> Column:
-    own = [_too_wide(reading, plan, schema, name) for name in sorted(narrow)]
-    return _with_texts(_renamed(reading, OVERFLOW), own)
+def _overflow(
+    mapping: ColumnMapping, plan: TablePlan, schema: TableSchema, narrow: set[str]
+) -> Column:
+    own = [_too_wide(mapping, plan, schema, name) for name in sorted(narrow)]
+    return _with_texts(_renamed(mapping, OVERFLOW), own)
 
 
 def _image_overflow(
-    reading: Reading, frame: DataFrame, plan: TablePlan, schema: TableSchema, narrow: set[str]
+    mapping: ColumnMapping, frame: DataFrame, plan: TablePlan, schema: TableSchema, narrow: set[str]
 ) -> Column:
-    before = [name for name in sorted(narrow) if _has_before(frame, reading, name)]
-    own = [_too_wide(reading, plan, schema, name, BEFORE) for name in before]
-    return _with_texts(_renamed(reading, IMAGE_OVERFLOW), own)
+    before = [name for name in sorted(narrow) if _has_before(frame, mapping, name)]
+    own = [_too_wide(mapping, plan, schema, name, BEFORE) for name in before]
+    return _with_texts(_renamed(mapping, IMAGE_OVERFLOW), own)
 
 
 def _with_texts(texts: Column, own: Sequence[Column]) -> Column:
@@ -256,15 +265,15 @@ def _with_texts(texts: Column, own: Sequence[Column]) -> Column:
     return texts.cast(STRING_MAP)
 
 
-def _renamed(reading: Reading, name: str) -> Column:
+def _renamed(mapping: ColumnMapping, name: str) -> Column:
     """Rename the keys of a map by column to the target's names."""
     texts = col(name)
-    if not reading.names:
+    if not mapping.names:
         return texts
     entries = F.transform(
         F.map_entries(texts),
         lambda entry: F.transform(
-            _now(reading, entry["key"]),
+            _now(mapping, entry["key"]),
             lambda now: F.struct(now.alias("key"), entry["value"].alias("value")),
         ),
     )
@@ -273,11 +282,11 @@ def _renamed(reading: Reading, name: str) -> Column:
 
 
 def _too_wide(
-    reading: Reading, plan: TablePlan, schema: TableSchema, name: str, prefix: str = ""
+    mapping: ColumnMapping, plan: TablePlan, schema: TableSchema, name: str, prefix: str = ""
 ) -> Column:
     """Return a column's name and the text of a value that it cannot hold (null: it can)."""
     text = F.lit(None).cast("string")
-    ancestor = reading.values[name]
+    ancestor = mapping.values[name]
     if ancestor is not None and ancestor.column is not None:
         value, wanted = col(prefix + ancestor.column), plan.schema.column(name)
         held = spark_type(schema.column(ancestor.column).logical)
@@ -286,11 +295,11 @@ def _too_wide(
     return F.struct(F.lit(name).alias("key"), text.alias("value"))
 
 
-def _now(reading: Reading, name: Column) -> Column:
+def _now(mapping: ColumnMapping, name: Column) -> Column:
     """Return the names that ``name`` stands for; none for a dropped column."""
     pairs = [
         part
-        for held, now in sorted(reading.names.items())
+        for held, now in sorted(mapping.names.items())
         for part in (F.lit(held), F.array(*(F.lit(one) for one in now)).cast(STRING_LIST))
     ]
     return F.coalesce(F.try_element_at(F.create_map(*pairs), name), F.array(name))

@@ -23,7 +23,7 @@ from tideline_spark.modes.counted import digest
 from tideline_spark.modes.soft_deletes import DELETED
 from tideline_spark.schemas import STRING_MAP, spark_type
 from tideline_spark.schemas import column as col
-from tideline_spark.story import CURRENT
+from tideline_spark.version_context import CURRENT
 from tideline_spark.working_columns import GONE, ROW
 
 MISSING_KEYS = "missing"
@@ -52,18 +52,18 @@ class Side:
 
 
 def differences(
-    rebuilt: Side, live: Side, schema: TableSchema, floor: int | None
+    rebuilt: Side, live: Side, schema: TableSchema, delete_before: int | None
 ) -> Mapping[str, int]:
     """Count keys by kind of difference; kinds without any are left out.
 
-    ``floor``: where a finished full dump began; older keys of a change log are gone.
+    ``delete_before``: where a finished full dump began; older keys of a change log are gone.
     """
     if not schema.key:
         return _counts_apart(rebuilt, live, schema)
     both = (
-        _present(rebuilt, schema, floor)
+        _present(rebuilt, schema, delete_before)
         .withColumn(_REBUILT, F.lit(True))
-        .unionByName(_present(live, schema, floor).withColumn(_REBUILT, F.lit(False)))
+        .unionByName(_present(live, schema, delete_before).withColumn(_REBUILT, F.lit(False)))
     )
     mine, theirs = col(_REBUILT), ~col(_REBUILT)
     grouped = both.groupBy(*(col(name) for name in schema.key)).agg(
@@ -111,18 +111,18 @@ def _counts_apart(rebuilt: Side, live: Side, schema: TableSchema) -> Mapping[str
     return {kind: int(count) for kind, count in counts.asDict().items() if count}
 
 
-def _present(side: Side, schema: TableSchema, floor: int | None) -> DataFrame:
+def _present(side: Side, schema: TableSchema, delete_before: int | None) -> DataFrame:
     """Return the keys, all other values as one comparable value, and whether some are pending."""
     rows, mode = side.rows, side.mode
     if mode is Mode.APPEND:
-        rows = _led_to(rows, schema, floor)
+        rows = _led_to(rows, schema, delete_before)
     if mode is Mode.SOFT_DELETES:
         rows = rows.where(~F.coalesce(col(DELETED), F.lit(False)))
     if mode is Mode.HISTORY:
         rows = rows.where(F.coalesce(col(CURRENT), F.lit(False)))
     names = list(schema.column_names)
-    told = F.coalesce(col(OVERFLOW), F.create_map().cast(STRING_MAP))
-    texts = F.array_sort(F.map_entries(F.map_filter(told, lambda name, _: name.isin(names))))
+    overflowed = F.coalesce(col(OVERFLOW), F.create_map().cast(STRING_MAP))
+    texts = F.array_sort(F.map_entries(F.map_filter(overflowed, lambda name, _: name.isin(names))))
     values = [
         _value(name, rows, schema).alias(f"c{at}")
         for at, name in enumerate(schema.column_names)
@@ -141,7 +141,7 @@ def _value(name: str, rows: DataFrame, schema: TableSchema) -> Column:
     return (col(name) if name in rows.columns else F.lit(None)).cast(data_type)
 
 
-def _led_to(log: DataFrame, schema: TableSchema, floor: int | None) -> DataFrame:
+def _led_to(log: DataFrame, schema: TableSchema, delete_before: int | None) -> DataFrame:
     """Fold a change log's changes into the rows that they lead to."""
     newest = log.where(col(OPERATION) == TRUNCATE).agg(F.max(col(SEQUENCE))).collect()[0][0]
     lacking = log.select(F.explode(col(UNCHANGED)).alias("name")).distinct().collect()
@@ -164,7 +164,7 @@ def _led_to(log: DataFrame, schema: TableSchema, floor: int | None) -> DataFrame
     own = tuple(one for one in schema.columns if one.name in known)
     fillable = tuple(n for n in known if n in names and n not in schema.key)
     held = TableSchema(schema.table, own, schema.key)
-    shape = Shape(held, moved=True, fillable=fillable, truncate=newest, floor=floor)
+    shape = Shape(held, moved=True, fillable=fillable, truncate=newest, delete_before=delete_before)
     rows = fold(changes, shape).where(~col(GONE))
     if not fillable:
         return rows.withColumn(PENDING, F.lit(None).cast("array<string>"))

@@ -83,7 +83,7 @@ def compare(
     )
 
 
-def moving_keys(
+def changed_keys(
     source: DataFrame, touched: DataFrame, wanted: Compared, *, asked_only: bool
 ) -> DataFrame:
     """Return the ``touched`` keys that `compare` leaves out, with or without a row, and (`PAIR`)

@@ -72,12 +72,12 @@ def describe_idle(session: SparkSession, planned: PlannedDescription) -> None:
         describe(target, planned, snapshot.mode)
 
 
-def carry_over(target: Target, live: TableWords, beside: TableWords) -> None:
+def carry_over(target: Target, live: TableWords, shadow: TableWords) -> None:
     """Set, after a swap, the rebuilt table's description, which its rows alone do not bring along,
     and keep the comments that users wrote on the live one."""
     theirs = {n: text for n, text in live.comments.items() if n not in live.described.comments}
     target.description.rewrite(
-        lambda now: TableWords({**theirs, **beside.comments}, beside.firm, beside.described)
+        lambda now: TableWords({**theirs, **shadow.comments}, shadow.firm, shadow.described)
     )
 
 
@@ -85,5 +85,5 @@ def _described(now: TableWords, planned: PlannedDescription, firm: frozenset[str
     columns = {name: comment_text(text) for name, text in planned.columns.items()}
     source = {**columns, **({"": planned.comment} if planned.comment else {})}
     theirs = {n: text for n, text in now.comments.items() if n not in now.described.comments}
-    said = Described(planned.fingerprint, tuple(sorted(source)), planned.not_null)
-    return TableWords({**theirs, **source}, firm, said)
+    described = Described(planned.fingerprint, tuple(sorted(source)), planned.not_null)
+    return TableWords({**theirs, **source}, firm, described)

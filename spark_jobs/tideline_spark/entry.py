@@ -1,4 +1,4 @@
-"""Starts and ends a program that spark-submit runs: session, exit status, failure lines."""
+"""StartPoints and ends a program that spark-submit runs: session, exit status, failure lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tideline.contract.printable import printable
 from tideline_spark.failures import unexpected
 from tideline_spark.session import end_session, make_session
 
-SAID = "tideline: "
+REPORTED = "tideline: "
 """The prefix of each line about a failure, which makes it findable among Spark's own."""
 
 
@@ -39,4 +39,4 @@ def run_job(work: Callable[[SparkSession], Sequence[str]], *, name: str, doing: 
 
 def say(words: str) -> None:
     """Print one `printable` line on stderr; readers recognise it by its prefix."""
-    print(f"{SAID}{printable(words)}", file=sys.stderr)
+    print(f"{REPORTED}{printable(words)}", file=sys.stderr)

@@ -66,10 +66,10 @@ def write_document(spark: SparkSession, url: str, data: bytes) -> None:
         jvm = java_names(spark)
         folder = path.getParent()
         files.mkdirs(folder)
-        draft = jvm.org.apache.hadoop.fs.Path(
+        temporary = jvm.org.apache.hadoop.fs.Path(
             folder, f".{path.getName()}.{jvm.java.util.UUID.randomUUID()}"
         )
-        stream = files.create(draft, True)
+        stream = files.create(temporary, True)
         try:
             stream.write(bytearray(data))
         finally:
@@ -79,9 +79,9 @@ def write_document(spark: SparkSession, url: str, data: bytes) -> None:
             spark._jsc.hadoopConfiguration(),
         )
         rename = jvm.org.apache.hadoop.fs.Options.Rename
-        choice = spark._sc._gateway.new_array(rename, 1)  # type: ignore[union-attr]
-        choice[0] = rename.OVERWRITE
-        context.rename(draft, path, choice)
+        overwriting = spark._sc._gateway.new_array(rename, 1)  # type: ignore[union-attr]
+        overwriting[0] = rename.OVERWRITE
+        context.rename(temporary, path, overwriting)
     except Py4JJavaError as error:
         raise explain(error, f"writing {url}") from None
 

@@ -27,12 +27,12 @@ from tideline_spark.schemas import STRING_LIST, STRING_MAP
 from tideline_spark.schemas import column as col
 from tideline_spark.working_columns import (
     ARRIVED,
-    BEGINS,
     GONE,
     LEFT,
-    LIFE,
+    LIFETIME,
     LINK,
     RANK,
+    STARTS,
     known_column,
 )
 
@@ -54,17 +54,17 @@ class Shape:
     """Properties of the changes, known before they are folded.
 
     ``moved``: whether any row has a before-key; ``fillable``: the columns that some row lacks;
-    ``truncate``: the newest truncate's sequence; ``floor``: nothing at or below it is output.
-    ``carried``: fillable columns that are never requested, because the source no longer has them.
-    ``ranged``: the rows make a table and should be in key ranges where that is cheap: then each of
-    its files holds a range, and key bounds select the files to read.
+    ``truncate``: the newest truncate's sequence; ``delete_before``: nothing at or below it is
+    output. ``carried``: fillable columns that are never requested, because the source no longer has
+    them. ``ranged``: the rows make a table and should be in key ranges where that is cheap: then
+    each of its files holds a range, and key bounds select the files to read.
     """
 
     schema: TableSchema
     moved: bool = False
     fillable: tuple[str, ...] = ()
     truncate: int | None = None
-    floor: int | None = None
+    delete_before: int | None = None
     hops: int = HOPS_MAX
     carried: tuple[str, ...] = ()
     ranged: bool = False
@@ -86,7 +86,11 @@ def fold(changes: DataFrame, shape: Shape) -> DataFrame:
         changes = changes.where(col(SEQ) > F.lit(shape.truncate))
     rows = occurrences(changes, shape)
     folded = _filled(rows, shape) if shape.fillable else _newest(rows, shape)
-    return folded if shape.floor is None else folded.where(col(SEQ) > F.lit(shape.floor))
+    return (
+        folded
+        if shape.delete_before is None
+        else folded.where(col(SEQ) > F.lit(shape.delete_before))
+    )
 
 
 def occurrences(changes: DataFrame, shape: Shape) -> DataFrame:
@@ -135,37 +139,37 @@ def _newest(rows: DataFrame, shape: Shape) -> DataFrame:
 
 
 def _filled(rows: DataFrame, shape: Shape) -> DataFrame:
-    lives = _lives(rows, shape)
+    lifetimes = _lifetimes(rows, shape)
     newest = Window.partitionBy(*(col(_NEWEST)[name] for name in shape.schema.key)).orderBy(
         col(_NEWEST)[SEQ].desc()
     )
     final = (
-        lives.withColumn(RANK, F.row_number().over(newest))
+        lifetimes.withColumn(RANK, F.row_number().over(newest))
         .where(col(RANK) == 1)
         .drop(RANK, LEFT)
         .withColumn(FROM, _key_of(shape))
     )
     for _ in range(shape.hops if shape.moved else 0):
-        final = _follow(final, lives, shape)
+        final = _follow(final, lifetimes, shape)
     return _put_out(final, shape)
 
 
-def _lives(rows: DataFrame, shape: Shape) -> DataFrame:
+def _lifetimes(rows: DataFrame, shape: Shape) -> DataFrame:
     """Return a row per life: its newest row, each fillable column's newest known value, its links.
 
     A known value is a struct of value and overflow text, so that a known NULL is not unknown.
     """
     in_order = Window.partitionBy(*shape.key).orderBy(col(SEQ))
     first = F.lag(col(OP)).over(in_order).isNull()
-    begins = F.lag(_ends()).over(in_order)
-    begins = F.coalesce(begins, F.lit(True)) | col(ARRIVED)
-    life_id = col(SEQ) * 2 + _ends().cast("long")
+    starts = F.lag(_ends()).over(in_order)
+    starts = F.coalesce(starts, F.lit(True)) | col(ARRIVED)
+    lifetime_id = col(SEQ) * 2 + _ends().cast("long")
     rows = (
-        rows.withColumn(BEGINS, begins)
+        rows.withColumn(STARTS, starts)
         .withColumn("_tl_first", first)
-        .withColumn(LIFE, F.last(F.when(col(BEGINS), life_id), True).over(in_order))
+        .withColumn(LIFETIME, F.last(F.when(col(STARTS), lifetime_id), True).over(in_order))
     )
-    at_root = col(BEGINS) & col("_tl_first") & ~col(ARRIVED)
+    at_root = col(STARTS) & col("_tl_first") & ~col(ARRIVED)
     if shape.truncate is not None:
         at_root = F.lit(False)
     kept = [*shape.schema.column_names, SEQ, TS, OP, OVERFLOW]
@@ -176,9 +180,9 @@ def _lives(rows: DataFrame, shape: Shape) -> DataFrame:
         ).alias(known_column(at))
         for at, name in enumerate(shape.fillable)
     ]
-    return rows.groupBy(col(LIFE)).agg(
+    return rows.groupBy(col(LIFETIME)).agg(
         F.max_by(F.struct(*(col(name) for name in kept)), col(SEQ)).alias(_NEWEST),
-        F.max(F.when(col(ARRIVED) & col(BEGINS), col(SEQ))).alias(LINK),
+        F.max(F.when(col(ARRIVED) & col(STARTS), col(SEQ))).alias(LINK),
         F.max(F.when(col(OP) == _MOVED_AWAY, col(SEQ))).alias(LEFT),
         F.max(at_root).alias(_ROOT),
         *known,
@@ -194,10 +198,10 @@ def _key_of(shape: Shape) -> Column:
     return F.struct(*(col(_NEWEST)[name].alias(name) for name in shape.schema.key))
 
 
-def _follow(final: DataFrame, lives: DataFrame, shape: Shape) -> DataFrame:
+def _follow(final: DataFrame, lifetimes: DataFrame, shape: Shape) -> DataFrame:
     """Take what a life does not know from the life that moved here (one hop)."""
     count = range(len(shape.fillable))
-    parents = lives.where(col(LEFT).isNotNull()).select(
+    parents = lifetimes.where(col(LEFT).isNotNull()).select(
         col(LEFT).alias("left"),
         col(LINK).alias("link"),
         col(_ROOT).alias("root"),

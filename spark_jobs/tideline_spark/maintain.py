@@ -20,9 +20,9 @@ from tideline.contract.errors import TidelineError
 from tideline.contract.maintenance import (
     MaintainedTable,
     MaintenanceOrder,
+    MaintenanceOutcome,
     MaintenanceReceipt,
-    TableUpkeep,
-    Upkeep,
+    TableMaintenance,
     decide,
     decode_order,
 )
@@ -36,7 +36,7 @@ from tideline_spark.files import read_document, write_document
 from tideline_spark.formats.base import Target
 from tideline_spark.formats.registry import open_target
 from tideline_spark.formats.state import TargetVersion
-from tideline_spark.standing import check_owner
+from tideline_spark.plan_checks import check_owner
 
 _NOT_OURS = "nothing was done to it; name another warehouse.url, or move it"
 WEEK_US = 7 * 24 * 3600 * 1_000_000
@@ -55,12 +55,12 @@ def maintain(spark: SparkSession, order: MaintenanceOrder) -> MaintenanceReceipt
 
 def _maintained(
     spark: SparkSession, order: MaintenanceOrder, table: MaintainedTable
-) -> TableUpkeep:
+) -> TableMaintenance:
     began = time.monotonic()
-    done = TableUpkeep(table.table, Upkeep.FAILED, "")
+    done = TableMaintenance(table.table, MaintenanceOutcome.FAILED, "")
     try:
         done = _rewritten(spark, order, table)
-        if done.outcome is not Upkeep.FAILED and done.before is not None:
+        if done.outcome is not MaintenanceOutcome.FAILED and done.before is not None:
             files = open_target(spark.newSession(), table.target).files
             done = msgspec.structs.replace(
                 done, vacuumed=files.vacuum(order.thresholds.vacuum_hours)
@@ -70,13 +70,17 @@ def _maintained(
     return msgspec.structs.replace(done, seconds=round(time.monotonic() - began, 3))
 
 
-def _rewritten(spark: SparkSession, order: MaintenanceOrder, table: MaintainedTable) -> TableUpkeep:
+def _rewritten(
+    spark: SparkSession, order: MaintenanceOrder, table: MaintainedTable
+) -> TableMaintenance:
     """Measure the table's files, and rewrite them if it pays."""
     thresholds = order.thresholds
     target = open_target(spark.newSession(), table.target)
     files, seen = target.files, target.look()
     if seen.number < 0:
-        return TableUpkeep(table.table, Upkeep.LEFT, "nothing was merged into it yet")
+        return TableMaintenance(
+            table.table, MaintenanceOutcome.LEFT, "nothing was merged into it yet"
+        )
     properties = seen.properties
     owner = (order.pipeline, order.incarnation, table.table)
     check_owner(properties, owner, table.target, _NOT_OURS)
@@ -84,18 +88,20 @@ def _rewritten(spark: SparkSession, order: MaintenanceOrder, table: MaintainedTa
     before = files.measure(thresholds)
     if mode_of_properties(properties) is Mode.APPEND:
         # Combined files would lose the order of changes that each of them has.
-        return TableUpkeep(table.table, Upkeep.LEFT, _LOG, before=before)
+        return TableMaintenance(table.table, MaintenanceOutcome.LEFT, _LOG, before=before)
     decision = decide(before, thresholds, named=order.named)
     if not decision.rewrite:
-        return TableUpkeep(table.table, Upkeep.LEFT, decision.reason, before=before)
+        return TableMaintenance(
+            table.table, MaintenanceOutcome.LEFT, decision.reason, before=before
+        )
     tried = try_until(
         lambda: files.rewrite(thresholds, decision),
         Patience(races_max=thresholds.retries_max),
         f"rewriting files of {table.table}",
     )
-    done = TableUpkeep(
+    done = TableMaintenance(
         table.table,
-        Upkeep.REWRITTEN,
+        MaintenanceOutcome.REWRITTEN,
         decision.reason,
         before=before,
         attempts=tried.attempts,
@@ -114,20 +120,20 @@ def remember(table: Target, seen: TargetVersion, incarnation: str, *, now_us: in
     maintained but not merged into would then no longer record which manifest it has applied.
     """
     for commit in seen.commits():
-        stamp = commit.stamp
-        if stamp is None or stamp.incarnation != incarnation:
+        commit_metadata = commit.commit_metadata
+        if commit_metadata is None or commit_metadata.incarnation != incarnation:
             continue
-        said = stamp.text()
+        text = commit_metadata.text()
         old = commit.at_us < now_us - WEEK_US
-        if old and seen.properties.get(STANDING_PROPERTY) != said:
-            table.set_property(STANDING_PROPERTY, said)
+        if old and seen.properties.get(STANDING_PROPERTY) != text:
+            table.set_property(STANDING_PROPERTY, text)
         return
 
 
-def _failed(done: TableUpkeep, error: TidelineError) -> TableUpkeep:
+def _failed(done: TableMaintenance, error: TidelineError) -> TableMaintenance:
     return msgspec.structs.replace(
         done,
-        outcome=Upkeep.FAILED,
+        outcome=MaintenanceOutcome.FAILED,
         error=error.message,
         error_kind=type(error).__name__,
         hint=error.hint,
@@ -144,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work(spark: SparkSession) -> list[str]:
         receipt = maintain(spark, decode_order(read_document(spark, options.order), options.order))
         write_document(spark, options.receipt, with_checksum(msgspec.json.encode(receipt)))
-        failed = [table for table in receipt.tables if table.outcome is Upkeep.FAILED]
+        failed = [table for table in receipt.tables if table.outcome is MaintenanceOutcome.FAILED]
         return [f"{table.table} failed: {table.error}" for table in failed]
 
     return run_job(work, name="tideline-maintain", doing="maintaining")

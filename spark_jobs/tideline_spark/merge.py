@@ -23,7 +23,7 @@ from tideline_spark.describe import describe_idle
 from tideline_spark.entry import run_job, say
 from tideline_spark.failures import unexpected
 from tideline_spark.files import read_document, write_document
-from tideline_spark.made_from import MadeFrom
+from tideline_spark.planned_manifests import PlannedManifests
 from tideline_spark.session import side_by_side
 from tideline_spark.swap import SwapRun
 from tideline_spark.table_receipts import failed, failed_swap
@@ -54,18 +54,18 @@ def run_plan(
 
     began = time.monotonic()
     patience = Patience(races_max=retries_max, retry_s=retry_s)
-    made_from = MadeFrom(spark, plan)
+    planned_manifests = PlannedManifests(spark, plan)
 
     def run(table: TablePlan) -> TableReceipt:
         try:
-            made = TableRun(spark, plan, table, on_point, made_from)
+            made = TableRun(spark, plan, table, on_point, planned_manifests)
         except Exception as error:  # noqa: BLE001  every table has its receipt
             return failed(table, unexpected(error, f"beginning with {table.table}"))
         return made.run(patience)
 
     def swap(planned: PlannedSwap) -> TableReceipt:
         try:
-            made = SwapRun(spark, plan, planned, on_point, made_from)
+            made = SwapRun(spark, plan, planned, on_point, planned_manifests)
         except Exception as error:  # noqa: BLE001  every table has its receipt
             return failed_swap(planned, unexpected(error, f"swapping {planned.table}"))
         return made.run(patience)
@@ -78,7 +78,7 @@ def run_plan(
         pipeline=plan.pipeline,
         incarnation=plan.incarnation,
         tables=receipts,
-        held=plan.held,
+        delayed=plan.delayed,
         seconds=round(time.monotonic() - began, 3),
         capped=plan.b < plan.tail,
         warnings=tuple(_describe_idle(spark, plan)),

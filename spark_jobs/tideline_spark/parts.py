@@ -29,7 +29,7 @@ from tideline_spark.schemas import no_rows, part_schema
 from tideline_spark.working_columns import FILE
 
 COUNTED = "_tl_counted"
-_SAID_MAX = 3
+_NAMED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +115,10 @@ def compare(plan: TablePlan, grouped: Iterable[Any]) -> Checked:
             wrong.append(f"{part.key} ({difference})")
     wrong += [f"{name} (not in the plan)" for name in counted]
     if wrong:
-        more = "" if len(wrong) <= _SAID_MAX else f" and {len(wrong) - _SAID_MAX} more"
-        said = ", ".join(wrong[:_SAID_MAX]) + more
+        more = "" if len(wrong) <= _NAMED_MAX else f" and {len(wrong) - _NAMED_MAX} more"
+        named = ", ".join(wrong[:_NAMED_MAX]) + more
         raise CorruptData(
-            f"parts of {plan.table} differ from their manifest: {said}",
+            f"parts of {plan.table} differ from their manifest: {named}",
             hint="restore the objects named from a copy of the store; nothing was committed",
         )
     return Checked(sum(part.rows for part in plan.parts), times)
@@ -256,5 +256,5 @@ def _difference(part: PlannedPart, found: _Content | None) -> str:
         ("rows with a before-key", part.before_rows, found.before_rows),
     )
     return "; ".join(
-        f"{what} {there} instead of {said}" for what, said, there in sides if said != there
+        f"{what} {there} instead of {named}" for what, named, there in sides if named != there
     )

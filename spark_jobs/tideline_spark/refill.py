@@ -12,7 +12,7 @@ from tideline.contract.part import IMAGE_OVERFLOW, OVERFLOW, PENDING, UNCHANGED
 from tideline.contract.types import Kind, parse_type
 from tideline_spark.formats.statements import RowUpdate
 from tideline_spark.schemas import field_of, literal, quote
-from tideline_spark.story import CURRENT
+from tideline_spark.version_context import CURRENT
 
 _MAPS = (OVERFLOW, IMAGE_OVERFLOW)
 _LISTS = (PENDING, UNCHANGED)
@@ -31,8 +31,10 @@ def refill_rows(schema: types.StructType, stands: TargetColumns, mode: Mode) -> 
     if mode is Mode.HISTORY:
         values = {n: f"CASE WHEN {CURRENT} THEN {v} ELSE {quote(n)} END" for n, v in values.items()}
     values |= {name: quote(was) for name, was in refill.copies.items() if name in held}
-    pending = {n: tuple(m for m in now if m not in stands.kept) for n, now in refill.names.items()}
-    pending |= {name: () for name in stands.kept if name not in refill.names}
+    pending = {
+        n: tuple(m for m in now if m not in stands.retained) for n, now in refill.names.items()
+    }
+    pending |= {name: () for name in stands.retained if name not in refill.names}
     texts, lists = {}, {}
     for name in (name for name in _MAPS if name in held and refill.names):
         texts[name] = _renamed_keys(quote(name), refill.names)

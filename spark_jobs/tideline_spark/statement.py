@@ -52,8 +52,8 @@ def merge_rows(
         PENDING: _newly_pending(fillable, carried)
     }
     unmatched = None
-    if plan.floor is not None:
-        unmatched = RowClause(f"({of_target(SEQ)} <= {plan.floor} OR {damaged})")
+    if plan.delete_before is not None:
+        unmatched = RowClause(f"({of_target(SEQ)} <= {plan.delete_before} OR {damaged})")
     return RowMerge(
         source=view,
         on=_condition(plan),
@@ -85,7 +85,7 @@ def key_bounds(plan: TablePlan, prefix: str = "") -> list[str]:
 
 def _condition(plan: TablePlan) -> str:
     """Return equal keys within bounds; a plan with a floor reads every row of the target anyway."""
-    bounds = [] if plan.floor is not None else key_bounds(plan, f"{TARGET}.")
+    bounds = [] if plan.delete_before is not None else key_bounds(plan, f"{TARGET}.")
     return " AND ".join([*_same_key(plan), *bounds])
 
 

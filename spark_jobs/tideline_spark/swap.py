@@ -23,7 +23,7 @@ from tideline.contract.errors import CorruptData, Unavailable
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.external_commits import SinceOurs, is_external
 from tideline.contract.modes import Mode
-from tideline.contract.plan import Plan, PlannedSwap, Stamp, newest_generation
+from tideline.contract.plan import CommitMetadata, Plan, PlannedSwap, newest_generation
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline_spark.attempts import Overtaken, Patience
 from tideline_spark.comparable import SET_ASIDE, Side, differences
@@ -33,11 +33,11 @@ from tideline_spark.files import remove_folder
 from tideline_spark.formats.base import Target
 from tideline_spark.formats.registry import open_target
 from tideline_spark.formats.state import TargetSnapshot
-from tideline_spark.made_from import MadeFrom
 from tideline_spark.modes import mode_named
 from tideline_spark.pending import pending_rows
+from tideline_spark.plan_checks import check_owner
+from tideline_spark.planned_manifests import PlannedManifests
 from tideline_spark.schemas import column as col
-from tideline_spark.standing import check_owner
 from tideline_spark.table_receipts import failed_swap, receipt_of
 
 BEFORE_SWAP = "before-swap"
@@ -45,9 +45,9 @@ AFTER_SWAP = "after-swap"
 _VIEW = "tideline_rebuilt"
 
 
-def _our_properties(beside: TargetSnapshot) -> dict[str, str]:
+def _our_properties(shadow: TargetSnapshot) -> dict[str, str]:
     """Return the rebuilt table's properties about its rows, for the live table."""
-    found = {n: v for n, v in beside.properties.items() if n.startswith("tideline.")}
+    found = {n: v for n, v in shadow.properties.items() if n.startswith("tideline.")}
     found.pop(DESCRIPTION_PROPERTY, None)  # It describes columns, which are described later.
     if COLUMNS_PROPERTY in found:
         # The rows already have the values that the column steps left to fill in; the live table's
@@ -78,14 +78,14 @@ class SwapRun:
         plan: Plan,
         swap: PlannedSwap,
         on_point: Callable[[str], None],
-        made_from: MadeFrom,
+        planned_manifests: PlannedManifests,
     ) -> None:
-        self._made_from = made_from
+        self._made_from = planned_manifests
         self._plan = plan
         self._swap = swap
         self._session = spark.newSession()
         self._live = open_target(self._session, swap.target)
-        self._beside = open_target(self._session, swap.beside)
+        self._shadow = open_target(self._session, swap.shadow)
         self._on_point = on_point
 
     def run(self, patience: Patience) -> TableReceipt:
@@ -104,19 +104,19 @@ class SwapRun:
         refusal = self._made_from.lost(swap.b, swap.b_digest) or self._not_here(live)
         if refusal is not None:
             return self._refused(refusal)
-        beside = self._beside.snapshot()
-        self._check_owner(beside, swap.beside)
-        if not beside.applied.get(swap.app_id, swap.b + 1) <= swap.b:
-            return self._refused("the table beside it is not built up to there")
+        shadow = self._shadow.snapshot()
+        self._check_owner(shadow, swap.shadow)
+        if not shadow.applied.get(swap.app_id, swap.b + 1) <= swap.b:
+            return self._refused("its shadow table is not built up to there")
         since = self._since_ours(self._live, live.version, swap.live_app_id)
-        found, lost = self._compared(live, beside)
+        found, lost = self._compared(live, shadow)
         if (lost or set(found) - {SET_ASIDE}) and not swap.accept_differences:
             return self._differs(found, lost, since)
         self._on_point(BEFORE_SWAP)
         if self._live.newest() != live.version:
             raise Overtaken
-        words = [one.description.words() for one in (self._live, self._beside)]
-        version = self._replace(live, beside)
+        words = [one.description.words() for one in (self._live, self._shadow)]
+        version = self._replace(live, shadow)
         self._on_point(AFTER_SWAP)
         overwritten = self._overwritten(live.version, version)
         warnings = (
@@ -127,8 +127,8 @@ class SwapRun:
         )
         self._clear()
         receipt = self._counted(self._receipt(Outcome.APPLIED, version), version)
-        foreign = (*since.external, *overwritten)
-        return replace(receipt, foreign_changes=foreign, differences=found, warnings=warnings)
+        external = (*since.external, *overwritten)
+        return replace(receipt, external_changes=external, differences=found, warnings=warnings)
 
     def _check_owner(self, snapshot: TargetSnapshot, url: str) -> None:
         owner = (self._plan.pipeline, self._plan.incarnation, self._swap.table)
@@ -138,7 +138,7 @@ class SwapRun:
         """Return why the live table is not the plan's; None if it is."""
         swap = self._swap
         if live.build != swap.live_build:
-            return f"it was built anew meanwhile (rebuild {live.build})"
+            return f"it was rebuilt meanwhile (rebuild {live.build})"
         newest = newest_generation(live.applied, swap.live_app_id, swap.live_build)
         if newest > newest_generation([swap.live_app_id], swap.live_app_id):
             return "the live table holds a newer generation of the source's table"
@@ -150,7 +150,7 @@ class SwapRun:
         return None
 
     def _compared(
-        self, live: TargetSnapshot, beside: TargetSnapshot
+        self, live: TargetSnapshot, shadow: TargetSnapshot
     ) -> tuple[Mapping[str, int], list[str]]:
         """Return the differences, and the columns in which only the live table has values.
 
@@ -159,26 +159,26 @@ class SwapRun:
         """
         swap = self._swap
         if swap.live_b is None:
-            return self._differences(live, beside), self._lost_columns(live, beside)
+            return self._differences(live, shadow), self._lost_columns(live, shadow)
         older, newer = (
             newest_generation([app], swap.app_id) for app in (swap.live_app_id, swap.app_id)
         )
-        return {}, self._lost_columns(live, beside) if older == newer else []
+        return {}, self._lost_columns(live, shadow) if older == newer else []
 
-    def _differences(self, live: TargetSnapshot, beside: TargetSnapshot) -> Mapping[str, int]:
+    def _differences(self, live: TargetSnapshot, shadow: TargetSnapshot) -> Mapping[str, int]:
         """Return the differences, except in columns that by the settings differ from the source."""
         swap = self._swap
         stands = TargetColumns.parse(live.properties.get(COLUMNS_PROPERTY))
         apart = {*stands.away, *stands.narrow}
         columns = tuple(one for one in swap.schema.columns if one.name not in apart)
         return differences(
-            Side(self._beside.rows(beside.version), swap.mode),
+            Side(self._shadow.rows(shadow.version), swap.mode),
             Side(self._live.rows(live.version), swap.live_mode),
             replace(swap.schema, columns=columns),
-            swap.floor,
+            swap.delete_before,
         )
 
-    def _lost_columns(self, live: TargetSnapshot, beside: TargetSnapshot) -> list[str]:
+    def _lost_columns(self, live: TargetSnapshot, shadow: TargetSnapshot) -> list[str]:
         """Return columns dropped by the source in which only the live table has values.
 
         A user who switches an archive to another mode wants to discard what it keeps.
@@ -187,23 +187,24 @@ class SwapRun:
         if swap.live_mode in (Mode.HISTORY, Mode.APPEND) and swap.mode is not swap.live_mode:
             return []
         kept, there = (
-            TargetColumns.parse(one.properties.get(COLUMNS_PROPERTY)).kept for one in (live, beside)
+            TargetColumns.parse(one.properties.get(COLUMNS_PROPERTY)).retained
+            for one in (live, shadow)
         )
         return sorted(set(kept) - set(there))
 
-    def _replace(self, live: TargetSnapshot, beside: TargetSnapshot) -> int:
+    def _replace(self, live: TargetSnapshot, shadow: TargetSnapshot) -> int:
         swap = self._swap
-        rows = self._beside.rows(beside.version)
+        rows = self._shadow.rows(shadow.version)
         partitions: tuple[str, ...] = ()
         if swap.mode is Mode.APPEND:
             partitions = (BATCH,)
             rows = rows.repartitionByRange(col(SEQUENCE)).sortWithinPartitions(col(SEQUENCE))
         rows.createOrReplaceTempView(_VIEW)
-        made = self._since_ours(self._beside, beside.version, swap.app_id).stamp
+        made = self._since_ours(self._shadow, shadow.version, swap.app_id).commit_metadata
         through = made
         if swap.live_b is None:
-            through = self._since_ours(self._live, live.version, swap.live_app_id).stamp
-        stamp = Stamp(
+            through = self._since_ours(self._live, live.version, swap.live_app_id).commit_metadata
+        commit_metadata = CommitMetadata(
             app_id=swap.app_id,
             pipeline=self._plan.pipeline,
             incarnation=self._plan.incarnation,
@@ -215,9 +216,9 @@ class SwapRun:
             pending=made is None or made.pending,
             digest=swap.b_digest,
         )
-        theirs = self._live.properties_after_swap(live.properties, beside.properties)
-        properties = theirs | _our_properties(beside)
-        written = self._live.replace(_VIEW, properties, stamp, partitions)
+        theirs = self._live.properties_after_swap(live.properties, shadow.properties)
+        properties = theirs | _our_properties(shadow)
+        written = self._live.replace(_VIEW, properties, commit_metadata, partitions)
         if written is None:
             raise Unavailable("another run of the rebuild has swapped the tables", hint="try again")
         return written
@@ -237,22 +238,24 @@ class SwapRun:
 
     def _clear(self) -> None:
         """Remove the shadow table, which is no longer needed; a run killed here leaves it."""
-        for url in (self._swap.beside, *self._swap.superseded):
+        for url in (self._swap.shadow, *self._swap.superseded):
             remove_folder(self._session, url)
 
     def _differs(
         self, found: Mapping[str, int], lost: Sequence[str], since: SinceOurs
     ) -> TableReceipt:
-        told = [f"{count} keys {kind}" for kind, count in sorted(found.items())]
-        told += [f"it alone keeps the column {name!r}, which the source dropped" for name in lost]
-        said = ", ".join(told)
+        differences = [f"{count} keys {kind}" for kind, count in sorted(found.items())]
+        differences += [
+            f"it alone keeps the column {name!r}, which the source dropped" for name in lost
+        ]
+        text = ", ".join(differences)
         error = CorruptData(
-            f"the rebuilt {self._swap.table} is not what the live table is: {said}",
+            f"the rebuilt {self._swap.table} is not what the live table is: {text}",
             hint="the chain's word is the rebuilt table's: `tideline verify` says which of the two"
             " the source agrees with; --accept-differences swaps them all the same",
         )
         receipt = failed_swap(self._swap, error)
-        return replace(receipt, differences=found, foreign_changes=since.external)
+        return replace(receipt, differences=found, external_changes=since.external)
 
     def _receipt(self, outcome: Outcome, version: int | None) -> TableReceipt:
         return TableReceipt(
@@ -266,8 +269,10 @@ class SwapRun:
     def _counted(self, receipt: TableReceipt, version: int) -> TableReceipt:
         """Add the rows that lack values: the planner now requests them from this receipt."""
         swap, mode = self._swap, mode_named(self._swap.mode)
-        stamp = self._since_ours(self._live, version, swap.app_id).stamp
-        if stamp is None or not (stamp.pending and mode.pends and swap.schema.key):
+        commit_metadata = self._since_ours(self._live, version, swap.app_id).commit_metadata
+        if commit_metadata is None or not (
+            commit_metadata.pending and mode.pends and swap.schema.key
+        ):
             return receipt
         rows = self._live.rows(version).where(mode.live())
         count, keys = pending_rows(rows, swap.schema)

@@ -18,17 +18,17 @@ from tideline.contract.errors import CorruptData, Misconfigured, TidelineError
 from tideline.contract.modes import Mode
 from tideline.contract.part import PENDING, SEQ
 from tideline.contract.verification import (
+    CHANGED_MAX,
     KEYS_MAX,
-    MOVING_MAX,
     DifferentKey,
-    Proof,
     Scope,
     TableCheck,
-    TableProof,
+    TableResult,
+    VerificationOutcome,
     VerifyPlan,
 )
 from tideline_spark.check_parts import SourceRows, as_planned, read_checks, read_touched
-from tideline_spark.checked_target import how_kept
+from tideline_spark.checked_target import modes_of
 from tideline_spark.comparison import (
     COLUMNS,
     DIFFERENT,
@@ -39,8 +39,8 @@ from tideline_spark.comparison import (
     SEQUENCE,
     WAITS,
     Compared,
+    changed_keys,
     compare,
-    moving_keys,
     twins,
 )
 from tideline_spark.failures import unexpected
@@ -65,7 +65,7 @@ class _Sides:
 
 
 @dataclass(frozen=True, slots=True)
-class _Moving:
+class _SetAside:
     """Keys set aside, and the number of them that the source's rows have."""
 
     count: int = 0
@@ -82,16 +82,16 @@ class TableComparison:
         self._session = spark.newSession()
         self._target = open_target(self._session, check.target)
 
-    def run(self) -> TableProof:
+    def run(self) -> TableResult:
         """Compare and return the result; an error means that the table could not be compared."""
         began = time.monotonic()
         try:
-            proof = self._compare()
+            result = self._compare()
         except Exception as error:  # noqa: BLE001  the other tables continue
-            proof = self._unproven(unexpected(error, f"verifying {self._check.table}"))
-        return msgspec.structs.replace(proof, seconds=round(time.monotonic() - began, 3))
+            result = self._unproven(unexpected(error, f"verifying {self._check.table}"))
+        return msgspec.structs.replace(result, seconds=round(time.monotonic() - began, 3))
 
-    def _compare(self) -> TableProof:
+    def _compare(self) -> TableResult:
         sample = self._check.scope is Scope.SAMPLE
         if sample and all(chunk.skipped for chunk in self._check.checks):
             raise Misconfigured(
@@ -99,7 +99,7 @@ class TableComparison:
                 f" {self._check.table}: nothing was compared",
                 hint="take a larger sample, or smaller chunks",
             )
-        mode, apart = how_kept(self._target, self._check)
+        mode, apart = modes_of(self._target, self._check)
         sides = self._sides(mode, apart.away)
         compared = compare(sides.source.frame, sides.target, sides.touched, sides.wanted)
         counts = compared.agg(
@@ -126,12 +126,12 @@ class TableComparison:
             if not twice:
                 raise CorruptData(
                     f"verification parts of {self._check.table} have a key in several rows",
-                    hint="verify the table again: its rows are read anew",
+                    hint="verify the table again: its rows are read again",
                 )
             keys = (*keys, *(DifferentKey(key, "duplicate") for key in twice))
-        proof = Proof.MOVING if moving.count else Proof.EQUAL
-        return self._proof(
-            Proof.DIFFERS if differing or twice else proof,
+        result = VerificationOutcome.CHANGING if moving.count else VerificationOutcome.EQUAL
+        return self._result(
+            VerificationOutcome.DIFFERS if differing or twice else result,
             rows=compared_rows,
             missing=found[MISSING],
             extra=found[EXTRA],
@@ -141,7 +141,7 @@ class TableComparison:
             columns=columns,
             keys=keys[:KEYS_MAX],
             moving=moving.count,
-            moving_keys=moving.keys,
+            changed_keys=moving.keys,
             pending=found[WAITS],
             extra_sought=sides.wanted.both or self._check.scope is Scope.KEYS,
             uncompared=tuple(
@@ -162,7 +162,7 @@ class TableComparison:
         if wrong:
             raise Misconfigured(
                 f"the target of {check.table} lacks columns: {', '.join(wrong)}",
-                hint="somebody dropped them there: remove the table to have it built anew",
+                hint="someone dropped them there: remove the table to have it rebuilt",
             )
         spans = spans_of(self._session, check)
         if spans is not None:
@@ -181,10 +181,10 @@ class TableComparison:
         asked_only = spans is None and check.scope is not Scope.RANGE
         return _Sides(source, target, touched, wanted, asked_only)
 
-    def _moving(self, sides: _Sides) -> _Moving:
+    def _moving(self, sides: _Sides) -> _SetAside:
         if sides.touched is None:
-            return _Moving()
-        found = moving_keys(
+            return _SetAside()
+        found = changed_keys(
             sides.source.frame, sides.touched, sides.wanted, asked_only=sides.asked_only
         ).persist()
         try:
@@ -192,8 +192,8 @@ class TableComparison:
                 F.count(F.lit(1)).alias("all"), F.count(F.when(col(PAIR), 1)).alias("present")
             ).first()
             count, present = (0, 0) if counts is None else (counts["all"], counts["present"])
-            keys = self._keys_of(found, MOVING_MAX) if 0 < count <= MOVING_MAX else ()
-            return _Moving(count, present, keys)
+            keys = self._keys_of(found, CHANGED_MAX) if 0 < count <= CHANGED_MAX else ()
+            return _SetAside(count, present, keys)
         finally:
             found.unpersist()
 
@@ -225,15 +225,15 @@ class TableComparison:
         texts = [key_text(schema, name).alias(f"key{at}") for at, name in enumerate(schema.key)]
         return tuple(tuple(row) for row in frame.select(*texts).limit(most).collect())
 
-    def _unproven(self, error: TidelineError) -> TableProof:
+    def _unproven(self, error: TidelineError) -> TableResult:
         reason = f"{type(error).__name__}: {error.message}"
-        return self._proof(Proof.UNPROVEN, reason=reason, hint=error.hint)
+        return self._result(VerificationOutcome.UNPROVEN, reason=reason, hint=error.hint)
 
-    def _proof(self, proof: Proof, **found: object) -> TableProof:
+    def _result(self, result: VerificationOutcome, **found: object) -> TableResult:
         check = self._check
-        about = TableProof(
+        about = TableResult(
             table=check.table,
-            proof=proof,
+            outcome=result,
             seq=check.applied_seq,
             manifest_number=check.applied,
             source_time_us=check.source_time_us,

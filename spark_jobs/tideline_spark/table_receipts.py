@@ -84,7 +84,7 @@ def refused(
     of its chain."""
     stands = "holds nothing of ours" if applied is None else f"stands at manifest {applied}"
     if snapshot.exists and snapshot.build != table.build:
-        stands = f"was built anew since (rebuild {snapshot.build})"
+        stands = f"was rebuilt since (rebuild {snapshot.build})"
     newest = newest_generation(snapshot.applied, table.app_id, table.build)
     if newest > table.generation:
         stands = f"holds generation {newest} of the source's table"
@@ -96,7 +96,7 @@ def refused(
         target_version=snapshot.version if snapshot.exists else None,
         error=why or f"the plan begins at manifest {table.a}, the target {stands}",
         error_kind=Unavailable.__name__,
-        hint="plan anew: another run was faster, or the target was replaced",
+        hint="plan again: another run was faster, or the target was replaced",
     )
 
 

@@ -20,28 +20,28 @@ from tideline.contract.errors import InvariantBroken
 from tideline.contract.evolution import TargetColumns
 from tideline.contract.external_commits import SinceOurs, external_before, external_since
 from tideline.contract.lineage import column_lineage
-from tideline.contract.plan import Plan, Stamp, TablePlan
+from tideline.contract.plan import CommitMetadata, Plan, TablePlan
 from tideline.contract.receipt import ColumnLineage, Outcome, TableReceipt
 from tideline_spark import parts
 from tideline_spark.attempts import Overtaken, Patience
+from tideline_spark.commit_metadata import commit_metadata_of, note, unproven
 from tideline_spark.describe import declare_again, describe, give_way, loosen
 from tideline_spark.failures import SparkFailure, is_null_refused, unexpected
 from tideline_spark.formats.registry import open_target
 from tideline_spark.formats.state import RowCounts, TableWords, TargetSnapshot, TargetVersion
 from tideline_spark.local_parts import LocalParts, is_small, read_local, tune
-from tideline_spark.made_from import MadeFrom
 from tideline_spark.modes import mode_of
 from tideline_spark.modes.base import Work
 from tideline_spark.pending import Keys, pending_rows
-from tideline_spark.stamps import note, stamp_of, unproven
-from tideline_spark.standing import (
+from tideline_spark.plan_checks import (
     astray,
-    begins_here,
     check_mode,
     check_not_set_back,
     check_owner,
-    standing_stamp,
+    rowless_commit_metadata,
+    starts_here,
 )
+from tideline_spark.planned_manifests import PlannedManifests
 from tideline_spark.table_receipts import RowFigures, applied_by_us, failed, receipt_of, refused
 from tideline_spark.target_columns import Ready, bring_along, ready_to_create
 from tideline_spark.timeliness import measure
@@ -59,9 +59,9 @@ class TableRun:
         plan: Plan,
         table: TablePlan,
         on_point: Callable[[str], None],
-        made_from: MadeFrom,
+        planned_manifests: PlannedManifests,
     ) -> None:
-        self._made_from = made_from
+        self._made_from = planned_manifests
         self._plan = plan
         self._table = table
         self._session = spark.newSession()
@@ -94,16 +94,16 @@ class TableRun:
             return refused(table, snapshot, applied, lost)
         if applied is not None and applied >= table.b:
             return self._already(seen, applied)
-        if not begins_here(table, snapshot, applied):
+        if not starts_here(table, snapshot, applied):
             return refused(table, snapshot, applied)
         check_mode(table, snapshot)
         check_not_set_back(table, since)
         checked = self._read_parts()
         if self._described is not None and snapshot.exists and not table.create:
             loosen(self._target, self._described)
-        stamp = stamp_of(self._plan, table, snapshot, since)
+        commit_metadata = commit_metadata_of(self._plan, table, snapshot, since)
         try:
-            counts = self._commit(snapshot, stamp, since)
+            counts = self._commit(snapshot, commit_metadata, since)
         except SparkFailure as error:
             if not is_null_refused(error):
                 raise
@@ -118,17 +118,17 @@ class TableRun:
             )
         if counts is None:
             return self._already(after, number)
-        pending = self._pending() if stamp.pending else (0, ())
+        pending = self._pending() if commit_metadata.pending else (0, ())
         rows = RowFigures(checked.rows, *counts, *pending)
-        slipped, warnings = self._slipped(after, stamp)
+        slipped, warnings = self._slipped(after, commit_metadata)
         warnings += self._describe()
         receipt = msgspec.structs.replace(
             applied_by_us(table, after.number, rows),
-            foreign_changes=(*slipped, *since.external),
+            external_changes=(*slipped, *since.external),
             lineage=self._lineage,
             warnings=warnings,
         )
-        if stamp.unproven or slipped or rows.pending:
+        if commit_metadata.unproven or slipped or rows.pending:
             receipt = msgspec.structs.replace(receipt, complete_through_us=None)
         return self._measured(receipt, after, checked.times)
 
@@ -141,7 +141,7 @@ class TableRun:
         return parts.check_parts(session, store_url, table)
 
     def _slipped(
-        self, after: TargetVersion, stamp: Stamp
+        self, after: TargetVersion, commit_metadata: CommitMetadata
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Find what others changed between the last look at the target and our commit; warnings.
 
@@ -150,10 +150,10 @@ class TableRun:
         """
         slipped: tuple[str, ...] = ()
         try:
-            commit = after.commit_of(stamp.app_id, stamp.b)
+            commit = after.commit_of(commit_metadata.app_id, commit_metadata.b)
             if commit is not None:
-                slipped = external_before(after.commits_from(commit), stamp.app_id)
-            note(self._target, after.properties, stamp, slipped)
+                slipped = external_before(after.commits_from(commit), commit_metadata.app_id)
+            note(self._target, after.properties, commit_metadata, slipped)
         except Exception as error:  # noqa: BLE001  what is committed is committed
             why = unexpected(error, f"noting what others did to {self._table.table}")
             return slipped, (why.message,)
@@ -177,17 +177,19 @@ class TableRun:
             return SinceOurs()
         return self._target.since_ours(seen.commits(), self._table.app_id)
 
-    def _commit(self, snapshot: TargetSnapshot, stamp: Stamp, since: SinceOurs) -> RowCounts | None:
+    def _commit(
+        self, snapshot: TargetSnapshot, commit_metadata: CommitMetadata, since: SinceOurs
+    ) -> RowCounts | None:
         """Bring the columns along and commit; None when another run was first."""
         mode = mode_of(self._table)
-        ready = self._ready(snapshot, stamp, since)
+        ready = self._ready(snapshot, commit_metadata, since)
         table, stands = ready.table, ready.stands
         work = Work(
             table=table,
             session=self._session,
             target=self._target,
             snapshot=ready.snapshot,
-            stamp=stamp,
+            commit_metadata=commit_metadata,
             changes=self._changes(table, stands),
             damage=unproven(snapshot, since),
             before_commit=self._check_still_here,
@@ -211,21 +213,25 @@ class TableRun:
         now, app = self._target.look(), self._table.app_id
         snapshot = now.snapshot()
         applied = snapshot.applied.get(app)
-        if not begins_here(self._table, snapshot, applied):
+        if not starts_here(self._table, snapshot, applied):
             raise Overtaken
         if astray(self._table, applied, self._since_ours(now, applied)) is not None:
             raise Overtaken
         if not self._table.create and external_since(now.commits(), self._seen, app):
             raise Overtaken
 
-    def _ready(self, snapshot: TargetSnapshot, stamp: Stamp, since: SinceOurs) -> Ready:
+    def _ready(
+        self, snapshot: TargetSnapshot, commit_metadata: CommitMetadata, since: SinceOurs
+    ) -> Ready:
         """Return the plan in the target's columns, which from here on are those of its end."""
         table = self._table
         if table.create:
             return ready_to_create(table, snapshot)
-        standing = since.stamp
+        standing = since.commit_metadata
         if standing is None or since.external:
-            standing = standing_stamp(standing or stamp, table, unproven(snapshot, since))
+            standing = rowless_commit_metadata(
+                standing or commit_metadata, table, unproven(snapshot, since)
+            )
         return bring_along(
             table,
             self._target,
@@ -255,8 +261,12 @@ class TableRun:
             return receipt
         try:
             commit = after.commit_of(table.app_id, table.b)
-            stamp = None if commit is None else commit.stamp
-            if commit is None or stamp is None or stamp.plan_id != self._plan.plan_id:
+            commit_metadata = None if commit is None else commit.commit_metadata
+            if (
+                commit is None
+                or commit_metadata is None
+                or commit_metadata.plan_id != self._plan.plan_id
+            ):
                 return receipt
             if times is None:
                 times = parts.check_parts(self._session, self._plan.store_url, table).times
@@ -270,16 +280,22 @@ class TableRun:
     def _already(self, seen: TargetVersion, applied: int) -> TableReceipt:
         """Return the receipt where another run was first; its stamp has its position."""
         since = self._target.since_ours(seen.commits(), self._table.app_id)
-        stamp = since.stamp
-        count, keys = self._pending() if stamp is not None and stamp.pending else (0, ())
-        through = self._table.complete_through_us if stamp is None else stamp.complete_through_us
+        commit_metadata = since.commit_metadata
+        count, keys = (
+            self._pending() if commit_metadata is not None and commit_metadata.pending else (0, ())
+        )
+        through = (
+            self._table.complete_through_us
+            if commit_metadata is None
+            else commit_metadata.complete_through_us
+        )
         snapshot = seen.snapshot()
         doubted = count or unproven(snapshot, since) or since.went_back
         receipt = TableReceipt(
             table=self._table.table,
             outcome=Outcome.ALREADY_APPLIED,
             applied_manifest=applied,
-            applied_seq=self._table.b_seq if stamp is None else stamp.seq,
+            applied_seq=self._table.b_seq if commit_metadata is None else commit_metadata.seq,
             complete_through_us=None if doubted else through,
             target_version=seen.number,
             pending=count,

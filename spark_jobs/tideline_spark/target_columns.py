@@ -21,14 +21,14 @@ from tideline.contract.evolution import (
     COLUMNS_PROPERTY,
     Ancestor,
     Followed,
-    KeptColumn,
     Refill,
+    RetainedColumn,
     TargetColumns,
     follow,
 )
 from tideline.contract.modes import Mode
 from tideline.contract.part import SEQ
-from tideline.contract.plan import Stamp, TablePlan
+from tideline.contract.plan import CommitMetadata, TablePlan
 from tideline.contract.printable import command
 from tideline.contract.schema import Column
 from tideline.contract.types import widens
@@ -38,7 +38,7 @@ from tideline_spark.refill import refill_rows
 from tideline_spark.schemas import field_of, logical_of, spark_type
 
 _REBUILD = "run {command}, or remove the warehouse table's directory, to have it"
-_REBUILD += " built anew"
+_REBUILD += " rebuilt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,12 @@ def bring_along(
     table: TablePlan,
     target: Target,
     snapshot: TargetSnapshot,
-    stamp: Stamp,
+    commit_metadata: CommitMetadata,
     *,
     heals: bool,
     came_back: Sequence[str] = (),
 ) -> Ready:
-    """Take the plan's schema steps in a target that exists. ``stamp`` is for the commits.
+    """Take the plan's schema steps in a target that exists. ``commit_metadata`` is for the commits.
 
     ``heals``: the content was set back, and the plan rewrites all of it; ``came_back``: columns
     that the target has again by that. Raises Misconfigured where others' changes to the columns
@@ -86,14 +86,14 @@ def bring_along(
         raise Unavailable(
             f"the target of {table.table} has the columns of sequence {stands.seq}, behind the"
             f" plan's end at {table.b_seq}",
-            hint="plan anew: another run was faster, or was killed",
+            hint="plan again: another run was faster, or was killed",
         )
     columns = target.schema
     if stands.refill and snapshot.applied.get(_columns_app(table), 0) < stands.seq:
-        _refill(table, target, snapshot, stands, stamp)
+        _refill(table, target, snapshot, stands, commit_metadata)
     followed = _with_missing(table, follow(snapshot.schema.names, stands, table), stands, heals)
     gone = {name for name in came_back if name not in table.schema.column_names}
-    gone -= followed.columns.kept.keys()
+    gone -= followed.columns.retained.keys()
     left = {name: place for name, place in followed.places.items() if name not in gone}
     moves = followed.moves or len(left) < len(followed.places)
     followed = _with_companions(table, Followed(followed.columns, left), snapshot)
@@ -107,8 +107,8 @@ def bring_along(
     if changed:
         order = _order(table, followed)
         shaped = [(n, None if n in new else followed.places[n].column, new.get(n)) for n in order]
-        columns.reshape(shaped, {COLUMNS_PROPERTY: followed.columns.text()}, stamp)
-        _refill(table, target, target.snapshot(), followed.columns, stamp)
+        columns.reshape(shaped, {COLUMNS_PROPERTY: followed.columns.text()}, commit_metadata)
+        _refill(table, target, target.snapshot(), followed.columns, commit_metadata)
     after = target.snapshot() if changed or wider else snapshot
     ready = _in_target_columns(table, followed.columns, types_now)
     return Ready(ready, followed.columns, after)
@@ -120,11 +120,15 @@ def _columns_app(table: TablePlan) -> str:
 
 
 def _refill(
-    table: TablePlan, target: Target, snapshot: TargetSnapshot, stands: TargetColumns, stamp: Stamp
+    table: TablePlan,
+    target: Target,
+    snapshot: TargetSnapshot,
+    stands: TargetColumns,
+    commit_metadata: CommitMetadata,
 ) -> None:
     update = refill_rows(snapshot.schema, stands, table.mode)
     if update is not None:
-        target.schema.refill(update, stamp, _columns_app(table), stands.seq)
+        target.schema.refill(update, commit_metadata, _columns_app(table), stands.seq)
 
 
 def _with_missing(
@@ -147,7 +151,7 @@ def _with_missing(
         if not untold:
             raise Misconfigured(
                 f"the warehouse's table of {table.table} lacks the column {column.name!r}, which"
-                " somebody else has dropped or renamed there",
+                " someone else has dropped or renamed there",
                 hint="rename it back if it was renamed; else "
                 + _REBUILD.format(command=command("rebuild", table.table)),
             )
@@ -198,26 +202,26 @@ def _types(
     found: dict[str, types.DataType] = {}
     for name, place in followed.places.items():
         plain = name.removeprefix(BEFORE_PREFIX) if table.mode is Mode.APPEND else name
-        kept = followed.columns.kept.get(plain)
+        retained = followed.columns.retained.get(plain)
         has = held.get(place.column or place.like or "")
         if has is None and place.type:
             has = field_of(name, place.type).dataType
         wanted = has if plain in followed.columns.away else source.get(plain) or has
-        if kept is not None:
-            wanted = _type_before(table, kept) or has
+        if retained is not None:
+            wanted = _type_before(table, retained) or has
         if has is not None and (plain in followed.columns.narrow or place.like is not None):
             wanted = has
         if wanted is None:
-            raise CorruptData(f"the plan of {table.table} does not tell the type of {name!r}")
+            raise CorruptData(f"the plan of {table.table} does not have the type of {name!r}")
         found[name] = wanted
     return found
 
 
-def _type_before(table: TablePlan, kept: KeptColumn) -> types.DataType | None:
+def _type_before(table: TablePlan, retained: RetainedColumn) -> types.DataType | None:
     """Return a column's last type in the source; None when that was before the plan."""
     for change in table.changes:
-        if change.seq == kept.seq and change.before:
-            return spark_type(table.schemas[change.before].column(kept.column).logical)
+        if change.seq == retained.seq and change.before:
+            return spark_type(table.schemas[change.before].column(retained.column).logical)
     return None
 
 
@@ -279,10 +283,10 @@ def _in_target_columns(
     ]
     columns += [
         _typed(Column(name, "", "", True), types_now[name])
-        for name, kept in stands.kept.items()
-        if name in types_now and (kept.carried or kept.seq > table.a_seq)
+        for name, retained in stands.retained.items()
+        if name in types_now and (retained.carried or retained.seq > table.a_seq)
     ]
-    dropped = tuple(name for name in table.dropped if name not in stands.kept)
+    dropped = tuple(name for name in table.dropped if name not in stands.retained)
     return replace(table, schema=replace(table.schema, columns=tuple(columns)), dropped=dropped)
 
 
@@ -291,6 +295,6 @@ def _typed(column: Column, data_type: types.DataType) -> Column:
     if logical is None:
         raise Misconfigured(
             f"column {column.name!r} is {data_type.simpleString()} in the warehouse",
-            hint="somebody else changed its type there: change it back, or build the table anew",
+            hint="someone else changed its type there: change it back, or build the table again",
         )
     return replace(column, type=str(logical))

@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 
 from tideline.contract.document import with_checksum
 from tideline.contract.verification import (
-    Proof,
     TableCheck,
-    TableProof,
+    TableResult,
     Verification,
+    VerificationOutcome,
     VerifyPlan,
     decode_verify_plan,
     encode_verification,
@@ -38,17 +38,17 @@ def run_verification(
     ``tables_at_once`` are compared in parallel; None: one for each core.
     """
 
-    def run(table: TableCheck) -> TableProof:
+    def run(table: TableCheck) -> TableResult:
         return TableComparison(spark, plan, table).run()
 
     with ThreadPoolExecutor(max_workers=side_by_side(spark, tables_at_once)) as pool:
-        proofs = list(pool.map(run, plan.tables))
-    proofs += [
-        TableProof(table, Proof.UNPROVEN, reason=reason)
-        for table, reason in sorted(plan.held.items())
+        results = list(pool.map(run, plan.tables))
+    results += [
+        TableResult(table, VerificationOutcome.UNPROVEN, reason=reason)
+        for table, reason in sorted(plan.delayed.items())
     ]
     return Verification(
-        plan.verify_id, plan.pipeline, plan.incarnation, plan.request_id, tuple(proofs)
+        plan.verify_id, plan.pipeline, plan.incarnation, plan.request_id, tuple(results)
     )
 
 
@@ -64,14 +64,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plan = decode_verify_plan(read_document(spark, options.plan), options.plan)
         result = run_verification(spark, plan, tables_at_once=options.tables_at_once)
         write_document(spark, options.result, with_checksum(encode_verification(result)))
-        return [_described(table) for table in result.tables if table.proof is not Proof.EQUAL]
+        return [
+            _described(table)
+            for table in result.tables
+            if table.outcome is not VerificationOutcome.EQUAL
+        ]
 
     return run_job(work, name="tideline-verify", doing="verifying")
 
 
-def _described(table: TableProof) -> str:
+def _described(table: TableResult) -> str:
     reason = table.reason or f"{table.differences} keys differ, {table.moving} were set aside"
-    return f"{table.table} {table.proof.value}: {reason}"
+    return f"{table.table} {table.outcome.value}: {reason}"
 
 
 if __name__ == "__main__":

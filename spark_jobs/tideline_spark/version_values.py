@@ -8,51 +8,51 @@ from pyspark.sql import functions as F
 from tideline.contract.part import OP, OVERFLOW, PENDING, SEQ, TS, UNCHANGED
 from tideline_spark.schemas import STRING_LIST, STRING_MAP
 from tideline_spark.schemas import column as col
-from tideline_spark.story import (
+from tideline_spark.version_context import (
     END,
     FROM,
     FROM_SEQ,
     NEXT,
     NEXT_TS,
-    Story,
+    VersionContext,
     gone,
 )
-from tideline_spark.working_columns import ARRIVED, BEGINS, LEFT, LIFE, LINK, known_column
+from tideline_spark.working_columns import ARRIVED, LEFT, LIFETIME, LINK, STARTS, known_column
 
 _HOPS_MAX = 10_000
 
 
-def filled(rows: DataFrame, story: Story) -> DataFrame:
+def filled(rows: DataFrame, context: VersionContext) -> DataFrame:
     """Fill the rows' columns with every known value; list the other columns in PENDING."""
     nothing = F.lit(None).cast(STRING_LIST)
-    if not story.fillable:
+    if not context.fillable:
         return rows.withColumn(PENDING, nothing).drop(UNCHANGED, ARRIVED)
-    in_life = Window.partitionBy(*story.key, col(LIFE)).orderBy(col(SEQ))
-    for at, name in enumerate(story.fillable):
+    in_lifetime = Window.partitionBy(*context.key, col(LIFETIME)).orderBy(col(SEQ))
+    for at, name in enumerate(context.fillable):
         known = F.when(_supplies(name), _value(name))
-        rows = rows.withColumn(known_column(at), F.last(known, True).over(in_life))
-    if story.moved:
-        rows = _inherit(rows, story)
+        rows = rows.withColumn(known_column(at), F.last(known, True).over(in_lifetime))
+    if context.moved:
+        rows = _inherit(rows, context)
     absent = F.filter(
         F.array(
             *(
                 F.when(col(known_column(at)).isNull(), F.lit(name)).otherwise(
                     F.lit(None).cast("string")
                 )
-                for at, name in enumerate(story.fillable)
+                for at, name in enumerate(context.fillable)
             )
         ),
         lambda name: name.isNotNull(),
     )
-    places = {name: at for at, name in enumerate(story.fillable)}
+    places = {name: at for at, name in enumerate(context.fillable)}
     kept = [
         (col(known_column(places[name]))["value"] if name in places else col(name)).alias(name)
-        for name in story.schema.column_names
+        for name in context.schema.column_names
     ]
     return rows.select(
         *kept,
-        *(col(name) for name in (SEQ, OP, TS, FROM_SEQ, FROM, NEXT, NEXT_TS, END, BEGINS)),
-        _overflow(story).alias(OVERFLOW),
+        *(col(name) for name in (SEQ, OP, TS, FROM_SEQ, FROM, NEXT, NEXT_TS, END, STARTS)),
+        _overflow(context).alias(OVERFLOW),
         F.when(F.size(absent) > 0, absent).cast(STRING_LIST).alias(PENDING),
     )
 
@@ -67,31 +67,31 @@ def _value(name: str) -> Column:
     return F.struct(col(name).alias("value"), col(OVERFLOW)[name].alias("text"))
 
 
-def _inherit(rows: DataFrame, story: Story) -> DataFrame:
+def _inherit(rows: DataFrame, context: VersionContext) -> DataFrame:
     """Take what a life does not know from the one that moved here, and so on, back to the first."""
-    names = [known_column(at) for at in range(len(story.fillable))]
-    keys = list(story.schema.key)
-    lives = rows.groupBy(*story.key, col(LIFE)).agg(
-        F.max(F.when(col(ARRIVED) & col(BEGINS), col(SEQ))).alias(LINK),
+    names = [known_column(at) for at in range(len(context.fillable))]
+    keys = list(context.schema.key)
+    lifetimes = rows.groupBy(*context.key, col(LIFETIME)).agg(
+        F.max(F.when(col(ARRIVED) & col(STARTS), col(SEQ))).alias(LINK),
         F.max(F.when(col(OP) == "m", col(SEQ))).alias(LEFT),
         *(F.max_by(col(name), col(SEQ)).alias(name) for name in names),
     )
-    lives = lives.localCheckpoint()
-    parents = lives.where(col(LEFT).isNotNull()).select(
+    lifetimes = lifetimes.localCheckpoint()
+    parents = lifetimes.where(col(LEFT).isNotNull()).select(
         col(LEFT).alias("_tl_at"),
         col(LINK).alias("_tl_further"),
         *(col(name).alias(f"{name}_there") for name in names),
     )
     # A life inherits what was known before it began, not values of its own later rows.
-    heirs = lives.where(col(LINK).isNotNull()).select(
-        *(col(name) for name in (*keys, LIFE, LINK)),
-        *(F.lit(None).cast(lives.schema[name].dataType).alias(name) for name in names),
+    heirs = lifetimes.where(col(LINK).isNotNull()).select(
+        *(col(name) for name in (*keys, LIFETIME, LINK)),
+        *(F.lit(None).cast(lifetimes.schema[name].dataType).alias(name) for name in names),
     )
     for _ in range(_HOPS_MAX):
         heirs = (
             heirs.join(parents, col(LINK) == col("_tl_at"), "left")
             .select(
-                *(col(name) for name in (*keys, LIFE)),
+                *(col(name) for name in (*keys, LIFETIME)),
                 col("_tl_further").alias(LINK),
                 *(F.coalesce(col(name), col(f"{name}_there")).alias(name) for name in names),
             )
@@ -103,11 +103,11 @@ def _inherit(rows: DataFrame, story: Story) -> DataFrame:
         if heirs.where(col(LINK).isNotNull() & lacking).isEmpty():
             break
     given = heirs.select(
-        *(col(name).alias(f"_tl_heir_{at}") for at, name in enumerate((*keys, LIFE))),
+        *(col(name).alias(f"_tl_heir_{at}") for at, name in enumerate((*keys, LIFETIME))),
         *(col(name).alias(f"{name}_there") for name in names),
     )
     same = F.lit(True)
-    for at, name in enumerate((*keys, LIFE)):
+    for at, name in enumerate((*keys, LIFETIME)):
         same = same & (col(name) == col(f"_tl_heir_{at}"))
     return rows.join(given, same, "left").select(
         *(col(name) for name in rows.columns if name not in names),
@@ -115,9 +115,9 @@ def _inherit(rows: DataFrame, story: Story) -> DataFrame:
     )
 
 
-def _overflow(story: Story) -> Column:
+def _overflow(context: VersionContext) -> Column:
     """Return the row's texts for columns that all rows carry, the known values' for the others."""
-    names = F.array(*(F.lit(name) for name in story.fillable))
+    names = F.array(*(F.lit(name) for name in context.fillable))
     own = F.map_filter(
         F.coalesce(col(OVERFLOW), F.create_map().cast(STRING_MAP)),
         lambda name, _: ~F.array_contains(names, name),
@@ -125,7 +125,7 @@ def _overflow(story: Story) -> Column:
     entries = F.array(
         *(
             F.struct(F.lit(name).alias("key"), col(known_column(at))["text"].alias("value"))
-            for at, name in enumerate(story.fillable)
+            for at, name in enumerate(context.fillable)
         )
     )
     filled = F.map_from_entries(F.filter(entries, lambda entry: entry["value"].isNotNull()))

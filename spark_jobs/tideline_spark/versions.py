@@ -30,7 +30,7 @@ from tideline.contract.plan import PlannedEnd
 from tideline_spark.fold import Shape, occurrences
 from tideline_spark.schemas import STRING_LIST, STRING_MAP
 from tideline_spark.schemas import column as col
-from tideline_spark.story import (
+from tideline_spark.version_context import (
     END,
     FROM,
     FROM_SEQ,
@@ -39,28 +39,28 @@ from tideline_spark.story import (
     SEED,
     TO,
     TO_SEQ,
-    Story,
+    VersionContext,
     gone,
 )
 from tideline_spark.version_values import filled
-from tideline_spark.working_columns import ARRIVED, BEGINS, LIFE, ROW
+from tideline_spark.working_columns import ARRIVED, LIFETIME, ROW, STARTS
 
 _VERSION = "_tl_version"
 
 
-def versions(changes: DataFrame, seeds: DataFrame | None, story: Story) -> DataFrame:
+def versions(changes: DataFrame, seeds: DataFrame | None, context: VersionContext) -> DataFrame:
     """Return every version that is open after, or was opened in, the range of ``changes``.
 
     Columns: the table's, ``_tl_seq`` and ``_tl_ts`` of the newest change that it holds for,
     ``_tl_overflow``, ``_tl_pending``, `FROM_SEQ`, `TO_SEQ`, `FROM`, `TO`. ``seeds``, at most one
     per key, have the same but for `TO_SEQ` and `TO`; their sequences are below all others.
     """
-    rows = occurrences(changes, Shape(story.schema, moved=story.moved))
+    rows = occurrences(changes, Shape(context.schema, moved=context.moved))
     rows = rows.withColumn(FROM_SEQ, col(SEQ)).withColumn(FROM, col(TS))
     if seeds is not None:
         rows = rows.unionByName(_as_rows(seeds, rows))
-    rows = filled(_in_lives(rows, story), story)
-    return _versions(rows, story)
+    rows = filled(_in_lifetimes(rows, context), context)
+    return _versions(rows, context)
 
 
 def ended_by(seq: Column, ends: Sequence[PlannedEnd], following: Column | None = None) -> Column:
@@ -68,7 +68,7 @@ def ended_by(seq: Column, ends: Sequence[PlannedEnd], following: Column | None =
     ``time``; null for none), when the key's next change is ``following`` (null for none)."""
     found = F.when(F.lit(False), F.lit(None).cast("struct<seq:bigint,time:timestamp>"))
     for end in ends:
-        applies = seq <= F.lit(end.upto)
+        applies = seq <= F.lit(end.delete_before)
         if following is not None:
             applies = applies & F.coalesce(following > F.lit(end.seq), F.lit(True))
         found = found.when(applies, _struct_of(end))
@@ -89,46 +89,49 @@ def _as_rows(seeds: DataFrame, rows: DataFrame) -> DataFrame:
     return given.select(*(col(name) for name in rows.columns))
 
 
-def _in_lives(rows: DataFrame, story: Story) -> DataFrame:
+def _in_lifetimes(rows: DataFrame, context: VersionContext) -> DataFrame:
     """Add to each row the next one of its key, what ended it before that, and its life."""
-    in_order = Window.partitionBy(*story.key).orderBy(col(SEQ))
+    in_order = Window.partitionBy(*context.key).orderBy(col(SEQ))
     rows = rows.withColumn(NEXT, F.lead(col(SEQ)).over(in_order)).withColumn(
         NEXT_TS, F.lead(col(TS)).over(in_order)
     )
-    rows = rows.withColumn(END, ended_by(col(SEQ), story.ends, col(NEXT)))
+    rows = rows.withColumn(END, ended_by(col(SEQ), context.ends, col(NEXT)))
     over = F.lag(gone() | col(END).isNotNull()).over(in_order)
-    rows = rows.withColumn(BEGINS, F.coalesce(over, F.lit(True)) | col(ARRIVED))
-    return rows.withColumn(LIFE, F.last(F.when(col(BEGINS), col(SEQ)), True).over(in_order))
+    rows = rows.withColumn(STARTS, F.coalesce(over, F.lit(True)) | col(ARRIVED))
+    return rows.withColumn(LIFETIME, F.last(F.when(col(STARTS), col(SEQ)), True).over(in_order))
 
 
-def _versions(rows: DataFrame, story: Story) -> DataFrame:
+def _versions(rows: DataFrame, context: VersionContext) -> DataFrame:
     """Combine rows equal to the one before them into one version with it."""
-    in_order = Window.partitionBy(*story.key).orderBy(col(SEQ))
+    in_order = Window.partitionBy(*context.key).orderBy(col(SEQ))
     confirms = F.lit(False)
-    if story.dumped:
-        confirms = (col(OP) == DUMPED) & ~col(BEGINS) & _same_as_before(in_order, story)
+    if context.dumped:
+        confirms = (col(OP) == DUMPED) & ~col(STARTS) & _same_as_before(in_order, context)
     opens = F.when(~confirms, col(SEQ))
     rows = rows.withColumn(_VERSION, F.last(opens, True).over(in_order)).where(~gone())
-    kept = [*story.schema.column_names, SEQ, TS, OVERFLOW, PENDING]
+    kept = [*context.schema.column_names, SEQ, TS, OVERFLOW, PENDING]
     held = [*kept, NEXT, NEXT_TS, END]
-    grouped = rows.groupBy(*story.key, col(_VERSION)).agg(
+    grouped = rows.groupBy(*context.key, col(_VERSION)).agg(
         F.max_by(F.struct(*(col(name) for name in held)), col(SEQ)).alias(ROW),
         F.min_by(F.struct(col(FROM_SEQ), col(FROM)), col(SEQ)).alias(FROM),
-        *(_told_until(name, seq, story).alias(_told(at)) for at, (name, seq) in _parted(story)),
+        *(
+            _logged_until_drop(name, seq, context).alias(_logged(at))
+            for at, (name, seq) in _parted(context)
+        ),
     )
     row = col(ROW)
     ended = row[END].isNotNull()
     to_seq = F.when(ended, row[END]["seq"]).otherwise(row[NEXT])
     values = {name: row[name] for name in kept}
-    if story.unasked:
-        asked = F.array_except(row[PENDING], F.array(*(F.lit(n) for n in story.unasked)))
+    if context.unasked:
+        asked = F.array_except(row[PENDING], F.array(*(F.lit(n) for n in context.unasked)))
         values[PENDING] = F.when(F.size(asked) > 0, asked).cast(STRING_LIST)
-    if story.until:
-        values[OVERFLOW] = _texts(row[OVERFLOW], story)
-    for at, (name, _) in _parted(story):
+    if context.dropped_at:
+        values[OVERFLOW] = _texts(row[OVERFLOW], context)
+    for at, (name, _) in _parted(context):
         if name in values:
-            values[name] = col(_told(at))["value"]
-    for name, seq in story.came.items():
+            values[name] = col(_logged(at))["value"]
+    for name, seq in context.added_at.items():
         before = F.coalesce(to_seq < F.lit(seq), F.lit(False))
         values[name] = F.when(~before, values[name])
     return grouped.select(
@@ -140,52 +143,52 @@ def _versions(rows: DataFrame, story: Story) -> DataFrame:
     )
 
 
-def _parted(story: Story) -> Iterable[tuple[int, tuple[str, int]]]:
-    return enumerate(story.until.items())
+def _parted(context: VersionContext) -> Iterable[tuple[int, tuple[str, int]]]:
+    return enumerate(context.dropped_at.items())
 
 
-def _told(at: int) -> str:
+def _logged(at: int) -> str:
     return f"_tl_told_{at}"
 
 
-def _told_until(name: str, seq: int, story: Story) -> Column:
+def _logged_until_drop(name: str, seq: int, context: VersionContext) -> Column:
     """Return a version's newest value of a column that the source had until ``seq``."""
     text = F.try_element_at(col(OVERFLOW), F.lit(name)).alias("text")
-    value = [col(name).alias("value")] if name in story.schema.column_names else []
-    says = (col(SEQ) <= F.lit(seq)) | (col(OP) == SEED)
-    return F.max_by(F.struct(*value, text), F.when(says, col(SEQ)))
+    value = [col(name).alias("value")] if name in context.schema.column_names else []
+    logged_of = (col(SEQ) <= F.lit(seq)) | (col(OP) == SEED)
+    return F.max_by(F.struct(*value, text), F.when(logged_of, col(SEQ)))
 
 
-def _texts(texts: Column, story: Story) -> Column:
-    """Return ``texts``, but for the columns of ``story.until`` the last texts before that."""
-    names = F.array(*(F.lit(name) for name in story.until))
+def _texts(texts: Column, context: VersionContext) -> Column:
+    """Return ``texts``, but for the columns of ``story.dropped_at`` the last texts before that."""
+    names = F.array(*(F.lit(name) for name in context.dropped_at))
     others = F.map_filter(
         F.coalesce(texts, F.create_map().cast(STRING_MAP)),
         lambda name, _: ~F.array_contains(names, name),
     )
-    told = F.array(
+    logged = F.array(
         *(
-            F.struct(F.lit(name).alias("key"), col(_told(at))["text"].alias("value"))
-            for at, (name, _) in _parted(story)
+            F.struct(F.lit(name).alias("key"), col(_logged(at))["text"].alias("value"))
+            for at, (name, _) in _parted(context)
         )
     )
-    own = F.map_from_entries(F.filter(told, lambda entry: entry["value"].isNotNull()))
+    own = F.map_from_entries(F.filter(logged, lambda entry: entry["value"].isNotNull()))
     found = F.map_concat(others, own)
     return F.when(F.size(found) > 0, found)
 
 
-def _same_as_before(in_order: WindowSpec, story: Story) -> Column:
+def _same_as_before(in_order: WindowSpec, context: VersionContext) -> Column:
     """Return whether a row has the values of the one before it, as far as both are known."""
-    kept = [name for name in story.schema.column_names if name not in story.schema.key]
+    kept = [name for name in context.schema.column_names if name not in context.schema.key]
     before = F.lag(F.struct(*(col(name) for name in (*kept, OVERFLOW, PENDING)))).over(in_order)
     same = F.lit(True)
     for name in kept:
         equal = before[name].eqNullSafe(col(name)) & before[OVERFLOW][name].eqNullSafe(
             col(OVERFLOW)[name]
         )
-        if name in story.fillable:
+        if name in context.fillable:
             equal = equal | F.coalesce(F.array_contains(before[PENDING], name), F.lit(False))
-        if name in story.until:
-            equal = equal | (col(SEQ) > F.lit(story.until[name]))
+        if name in context.dropped_at:
+            equal = equal | (col(SEQ) > F.lit(context.dropped_at[name]))
         same = same & equal
     return same

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from tideline.contract import layout
 from tideline.contract.manifest import (
-    Floor,
+    DeleteBefore,
     Manifest,
     ManifestKind,
     OpenState,
@@ -31,7 +31,7 @@ from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.contract.schema import Column, TableId, TableSchema
 from tideline.settings import Settings
-from tideline.store.chain import Chain, Link
+from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import open_store
 
 TABLE = "public.orders"
@@ -72,7 +72,7 @@ class ChainSource:
         self._store = open_store(settings.store)
         self._chain = Chain(self._store, settings.pipeline)
         self._lock = threading.Lock()
-        self._tail: Link | None = None
+        self._tail: ManifestEntry | None = None
         self.rows: dict[int, Order] = {}
 
     def change(self, *orders: Order) -> None:
@@ -121,7 +121,9 @@ class ChainSource:
         events = (SchemaEvent(first, TABLE, SCHEMA.fingerprint),) if before is None else ()
         rows_from = first + len(events)
         parts = () if not changes else (self._put_part(number, rows_from, changes),)
-        floors = tuple(Floor(TABLE, first - 1, one.request_id) for one in finished if whole)
+        deletes_before = tuple(
+            DeleteBefore(TABLE, first - 1, one.request_id) for one in finished if whole
+        )
         state = TableState(schema=SCHEMA.fingerprint, last_data_manifest=number, complete_seq=0)
         if before is None:
             self._chain.write_schema(SCHEMA)
@@ -141,7 +143,7 @@ class ChainSource:
                 source_time_us=number * 1_000_000,
                 parts=parts,
                 schema_events=events,
-                floors=floors,
+                deletes_before=deletes_before,
                 accepted=tuple(one.request_id for one in finished),
                 finished=finished,
                 state=OpenState(tables={TABLE: state}, recent=finished),

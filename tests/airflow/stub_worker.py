@@ -39,7 +39,7 @@ class StubWorker:
     """Answers each new request id with what ``dump`` returns, repeated ids with the same again.
 
     ``seen`` lists the messages as they came, repetitions included; ``requests`` the first of each
-    id. While ``held`` is set, requests are read and counted, but not answered. ``commands`` are
+    id. While ``delayed`` is set, requests are read and counted, but not answered. ``commands`` are
     those that came; each is answered at once, as done, or with ``refusal``.
     """
 
@@ -51,7 +51,7 @@ class StubWorker:
         self._thread = threading.Thread(target=self._run, name="stub-worker", daemon=True)
         self._answers: dict[str, Answer] = {}
         self._ends = Ends(settings)
-        self.held = threading.Event()
+        self.delayed = threading.Event()
         self.seen: list[str] = []
         self.requests: dict[str, DumpRequest] = {}
         self.commands: list[Command] = []
@@ -78,7 +78,7 @@ class StubWorker:
         stream = stream_key(self.settings.pipeline)
         waiting: list[DumpRequest] = []
         while not self._stop.is_set():
-            # Deleted once read, so that a flushed stream, whose ids begin anew, loses nothing.
+            # Deleted once read, so that a flushed stream, whose ids start again, loses nothing.
             found = cast("list[Any]", self._redis.xrange(stream, count=10))
             for entry, fields in found:
                 self._redis.xdel(stream, entry)
@@ -90,7 +90,7 @@ class StubWorker:
                 self.seen.append(request.request_id)
                 self.requests.setdefault(request.request_id, request)
                 waiting.append(request)
-            if waiting and not self.held.is_set():
+            if waiting and not self.delayed.is_set():
                 for request in waiting:
                     self._answer(request)
                 waiting.clear()

@@ -12,7 +12,7 @@ from devtools.services.valkey import ValkeyServer
 from tests.airflow.dag_pairs import both_end_well
 from tests.airflow.whole_line import WholeLine, whole_line
 from tests.fixtures.capture import poll
-from tideline.control import Asker
+from tideline.control import ControlClient
 from tideline.settings import load_settings
 
 pytestmark = pytest.mark.timeout(2_400)
@@ -32,24 +32,26 @@ def test_a_repair_beside_a_merge(line: WholeLine) -> None:
     both_end_well(line, "merge", "repair")
 
 
-def test_the_form_that_steers_lists_what_runs(line: WholeLine) -> None:
+def test_the_control_form_lists_what_runs(line: WholeLine) -> None:
     """When Airflow has read the file; what is chosen there is done."""
     slow = {"tables": ["public.orders"], "chunk_rows": 1, "delay_ms": 10_000}
     run_id = line.api.trigger("tideline_repair", slow)
     settings = load_settings(line.config)
 
-    def told() -> bool:
-        with closing(Asker(settings.control, settings.pipeline)) as asker:
-            return any(run_id in dump.request_id for w in asker.workers() for dump in w.dumps)
+    def reported() -> bool:
+        with closing(ControlClient(settings.control, settings.pipeline)) as control_client:
+            return any(
+                run_id in dump.request_id for w in control_client.workers() for dump in w.dumps
+            )
 
-    poll("the worker tells of it", told, timeout_s=240)
+    poll("the worker tells of it", reported, timeout_s=240)
     line.airflow.run("dags", "reserialize")
-    described = line.api.get("dags/tideline_steer/details")["params"]["requests"]["schema"][
+    described = line.api.get("dags/tideline_control/details")["params"]["requests"]["schema"][
         "description_md"
     ]
     [listed] = [row for row in described.splitlines() if run_id in row]
     assert listed.endswith("running: `public.orders`"), listed
     request_id = listed.split("`")[1]
     chosen = {"action": "tune", "requests": [request_id, ""], "delay_ms": "0"}
-    line.succeeds("tideline_steer", line.api.trigger("tideline_steer", chosen))
+    line.succeeds("tideline_control", line.api.trigger("tideline_control", chosen))
     line.succeeds("tideline_repair", run_id)

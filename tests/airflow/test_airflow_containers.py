@@ -125,20 +125,22 @@ def test_each_component_works_on_what_its_container_gets(
     for name in COMPONENTS:
         until(lambda name=name: made.healthy(f"airflow-{name}"))  # type: ignore[misc]
     api = logged_in(made)
-    until(lambda: "tideline_steer" in api.dags() and "tideline_repair" in api.dags())
+    until(lambda: "tideline_control" in api.dags() and "tideline_repair" in api.dags())
     assert api.import_errors() == {}
-    form = api.get("dags/tideline_steer/details")["params"]["requests"]["schema"]["description_md"]
+    form = api.get("dags/tideline_control/details")["params"]["requests"]["schema"][
+        "description_md"
+    ]
     assert "could not be asked" not in form, "the DAG processor cannot ask what runs"
     # A task in the scheduler's container: it has a token of the API server's and asks the queue.
-    run_id = api.trigger("tideline_steer", {"action": "pause", "all": True})
-    assert api.wait("tideline_steer", run_id, timeout_s=RUN_TIMEOUT_S) == "success"
+    run_id = api.trigger("tideline_control", {"action": "pause", "all": True})
+    assert api.wait("tideline_control", run_id, timeout_s=RUN_TIMEOUT_S) == "success"
     assert len(worker.commands) == 1
     # One that waits in the triggerer's, whose arguments are encrypted.
-    worker.held.set()
+    worker.delayed.set()
     worker.replace_dump(lambda request: Answer(request.request_id, RequestState.DONE))
     run_id = api.trigger("tideline_repair", {"tables": ["public.orders"]})
     until(lambda: api.tasks("tideline_repair", run_id)["ask"] == WAITING)
-    worker.held.clear()
+    worker.delayed.clear()
     assert api.wait("tideline_repair", run_id, timeout_s=RUN_TIMEOUT_S) == "success"
     assert api.tasks("tideline_repair", run_id)["ask"] == "success"
     hidden = set(made.given.values())

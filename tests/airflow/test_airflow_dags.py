@@ -18,7 +18,7 @@ SCHEDULES = {
     "merge": "*/5 * * * *",
     "repair": "NullTimetable",
     "backfill": "0 0 * * *",
-    "steer": "NullTimetable",
+    "control": "NullTimetable",
     "verify": "NullTimetable",
     "maintain": "30 3 * * *",
     "rebuild": "NullTimetable",
@@ -27,7 +27,7 @@ TASKS: dict[str, dict[str, list[str]]] = {
     "merge": {"merge": []},
     "repair": {"ask": [], "merge": ["ask"]},
     "backfill": {"ask": [], "merge": ["ask"]},
-    "steer": {"steer": []},
+    "control": {"control": []},
     "maintain": {"maintain": []},
     "rebuild": {"rebuild": []},
     "verify": {
@@ -133,10 +133,10 @@ def test_what_each_form_offers() -> None:
         "merge": set(),
         "repair": {"tables", "keys", *ranges, *pace},
         "backfill": {"tables", "column", "keys", *pace},
-        "steer": {"action", "requests", "all", "chunk_rows", "delay_ms"},
+        "control": {"action", "requests", "all", "chunk_rows", "delay_ms"},
         "verify": {"tables", "key_from", "key_to", "sample_percent", *pace},
         "maintain": {"tables"},
-        "rebuild": {"table", "mode", "since_dump", "accept_differences", "anew"},
+        "rebuild": {"table", "mode", "since_dump", "accept_differences", "restart"},
     }
 
 

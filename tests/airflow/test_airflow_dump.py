@@ -28,7 +28,7 @@ from tideline.contract.request import (
     encode_answer,
     parse_request,
 )
-from tideline.control import Asker
+from tideline.control import ControlClient
 from tideline.settings import Settings
 from tideline_airflow import forms
 from tideline_airflow.compat import (
@@ -53,7 +53,7 @@ def ask(config: Path) -> DumpOperator:
 def test_it_asks_and_defers_with_the_same_request(
     ask: DumpOperator, worker: StubWorker, config: Path
 ) -> None:
-    worker.held.set()
+    worker.delayed.set()
     trigger = deferred(ask)
     until(lambda: len(worker.seen) == 1)
     assert isinstance(trigger, DumpTrigger)
@@ -67,7 +67,7 @@ def test_it_asks_and_defers_with_the_same_request(
 
 def test_a_retry_joins_the_request_of_a_killed_try(ask: DumpOperator, worker: StubWorker) -> None:
     """The first try was killed after it had sent; the worker has not answered yet."""
-    worker.held.set()
+    worker.delayed.set()
     deferred(ask, try_number=1)
     deferred(ask, try_number=2)
     until(lambda: len(worker.seen) == 2)
@@ -97,7 +97,7 @@ def test_a_retry_after_the_end_takes_the_result(ask: DumpOperator, worker: StubW
     assert len(worker.seen) == 1
 
 
-def test_clearing_the_task_asks_anew(ask: DumpOperator, worker: StubWorker) -> None:
+def test_clearing_the_task_asks_again(ask: DumpOperator, worker: StubWorker) -> None:
     deferred(ask)
     until_answered(ask, worker)
     first = set(worker.requests)
@@ -111,7 +111,7 @@ def test_an_end_that_the_chain_does_not_have_is_not_believed(
 ) -> None:
     """Whoever may ask may write answers. It is asked for as without an answer, and joined once the
     worker has said what is so."""
-    worker.held.set()
+    worker.delayed.set()
     forged = Answer(identity_of(TaskContext(ask).values).name, RequestState.DONE, manifest_number=3)
     worker.forge(forged)
     trigger = deferred(ask)
@@ -121,7 +121,7 @@ def test_an_end_that_the_chain_does_not_have_is_not_believed(
     with pytest.raises(AirflowException, match="the chain has no such end") as caught:
         ask.collect({}, event)
     assert not isinstance(caught.value, AirflowFailException), "the next try may find the true one"
-    worker.held.clear()
+    worker.delayed.clear()
 
     def joined() -> bool:
         """It waits for as long as the worker has not said anything else."""
@@ -166,7 +166,7 @@ def test_a_cancelled_dump_fails_for_good_and_says_so_once(
     with pytest.raises(AirflowFailException) as caught:
         ask.collect({}, event)
     assert str(caught.value) == (
-        f"the worker says failed: public.orders: {why}; clear the task to ask anew"
+        f"the worker says failed: public.orders: {why}; clear the task to ask again"
     )
 
 
@@ -391,11 +391,11 @@ def test_without_deferral_the_task_itself_waits_to_the_end(
     config: Path, worker: StubWorker
 ) -> None:
     """As before Airflow 3.3, whose triggers do not hear that a user ends the task."""
-    worker.held.set()
+    worker.delayed.set()
     ask = DumpOperator(
         task_id="ask", tables=["public.orders"], config=str(config), defer_after_s=None
     )
-    release = Timer(1.5, worker.held.clear)
+    release = Timer(1.5, worker.delayed.clear)
     release.start()
     done = ask.execute(TaskContext(ask).values)
     release.join()
@@ -405,7 +405,7 @@ def test_without_deferral_the_task_itself_waits_to_the_end(
 def test_without_deferral_a_wait_that_is_too_long_says_what_was_last_seen(
     config: Path, worker: StubWorker
 ) -> None:
-    worker.held.set()
+    worker.delayed.set()
     ask = DumpOperator(
         task_id="ask",
         tables=["public.orders"],
@@ -437,9 +437,9 @@ def test_a_queue_that_is_away_is_waited_for_elsewhere(
 def until_answered(ask: DumpOperator, worker: StubWorker) -> None:
     request = identity_of(TaskContext(ask).values).name
     settings = worker.settings
-    asker = Asker(settings.control, settings.pipeline)
-    until(lambda: asker.answer(request) is not None)
-    asker.close()
+    control_client = ControlClient(settings.control, settings.pipeline)
+    until(lambda: control_client.answer(request) is not None)
+    control_client.close()
 
 
 def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
@@ -451,9 +451,9 @@ def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
 
 def test_the_stub_repeats_itself(worker: StubWorker) -> None:
     """The stand-in does what a worker owes: the same id twice is one request."""
-    asker = Asker(worker.settings.control, worker.settings.pipeline)
+    control_client = ControlClient(worker.settings.control, worker.settings.pipeline)
     for _ in range(2):
-        asker.ask(DumpRequest("again", ("public.orders",)))
+        control_client.ask(DumpRequest("again", ("public.orders",)))
     until(lambda: worker.seen == ["again", "again"])
     assert list(worker.requests) == ["again"]
-    asker.close()
+    control_client.close()

@@ -85,7 +85,7 @@ def test_a_merge(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def plan(_: object, *, plan_id: str, tables: Any = None) -> Any:
-        return replace(planned(plan_id, tables), held={one: f"{one} is held" for one in TABLES})
+        return replace(planned(plan_id, tables), delayed={one: f"{one} is held" for one in TABLES})
 
     monkeypatch.setattr(planner, "plan_merge", plan)
     merge = MergeOperator(task_id="merge", tables=TABLES, config=str(config))
@@ -110,14 +110,16 @@ def test_assets_are_plain_and_told_apart() -> None:
         assert re.fullmatch(r"tideline://shop/[\w~-]+/[\w~-]+", one.uri, re.ASCII)
 
 
-def test_the_form_that_steers_shows_names_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_control_form_shows_names_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
     dumps = [
         Answer(f"r{at:03d}", RequestState.RUNNING, tables=(TableProgress(t, RequestState.RUNNING),))
         for at, t in enumerate(TABLES)
     ]
-    asker = SimpleNamespace(workers=lambda: [SimpleNamespace(dumps=dumps)], close=lambda: None)
+    control_client = SimpleNamespace(
+        workers=lambda: [SimpleNamespace(dumps=dumps)], close=lambda: None
+    )
     monkeypatch.setattr(TidelineHook, "__init__", lambda self, config: None)
-    monkeypatch.setattr(TidelineHook, "asker", lambda self, timeout_s: asker)
+    monkeypatch.setattr(TidelineHook, "control_client", lambda self, timeout_s: control_client)
     lines = running("nowhere")
     assert lines is not None and len(lines) == len(TABLES)
     for at in range(0, len(TABLES), SHOWN_MAX):

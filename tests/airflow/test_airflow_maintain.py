@@ -20,7 +20,7 @@ from tideline_airflow.maintain import MaintainOperator
 
 SUBMIT = """#!{python}
 import json, pathlib, sys, msgspec
-from tideline.contract.maintenance import MaintenanceReceipt, TableUpkeep, Upkeep
+from tideline.contract.maintenance import MaintenanceReceipt, TableMaintenance, MaintenanceOutcome
 folder = pathlib.Path(__file__).parent
 calls = json.loads((folder / "calls.json").read_text())
 step = json.loads((folder / "script.json").read_text())[len(calls)]
@@ -30,7 +30,9 @@ if step is not None:
     path = pathlib.Path(sys.argv[sys.argv.index("--receipt") + 1].removeprefix("file://"))
     path.parent.mkdir(parents=True, exist_ok=True)
     tables = tuple(
-        TableUpkeep(name, Upkeep(outcome), "why", error="lost a disk", error_kind=kind)
+        TableMaintenance(
+            name, MaintenanceOutcome(outcome), "why", error="lost a disk", error_kind=kind
+        )
         for name, (outcome, kind) in step.items()
     )
     path.write_bytes(msgspec.json.encode(MaintenanceReceipt("m", "shop", tables)))

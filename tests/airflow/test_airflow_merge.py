@@ -29,7 +29,7 @@ from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.contract.schema import Column, TableSchema
 from tideline.java import java_home
-from tideline.local_spark import archive_option, archive_place
+from tideline.local_spark import archive_location, archive_option
 from tideline.planner.runs import recent_runs
 from tideline.warehouse.delta.jars import delta_jars
 from tideline_airflow.assets import MERGED, table_asset
@@ -124,7 +124,7 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Submit]:
     local = json.dumps({"conn_type": "spark", "host": "local[2]"})
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", local)
     monkeypatch.setenv("TIDELINE_MERGE_APPLICATION", "/jobs/merge.py")
-    # No chain here: planning anew finds the tables that were asked for.
+    # No chain here: planning again finds the tables that were asked for.
     monkeypatch.setattr(
         planner, "plan_merge", lambda _, *, plan_id, tables=None: plan(plan_id, tables)
     )
@@ -142,7 +142,7 @@ def merge(config: Path) -> MergeOperator:
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What stands for an archive of the classes of this machine's Spark."""
     monkeypatch.setenv("TIDELINE_CACHE", str(tmp_path / "cache"))
-    place = archive_place()
+    place = archive_location()
     assert place is not None
     path = place.named(0)
     path.parent.mkdir(parents=True)
@@ -220,10 +220,10 @@ def test_who_keeps_track_of_lineage_is_told(
         mute.bind(("127.0.0.1", 0))
         monkeypatch.setenv("TIDELINE_OPENLINEAGE__URL", f"http://127.0.0.1:{mute.getsockname()[1]}")
         assert merge.execute(TaskContext(merge).values)["plans"] == [NAME]
-    said = capfd.readouterr().out
+    reported = capfd.readouterr().out
     lost = "2 of 2 OpenLineage events were not delivered: ConnectionError (2)"
-    assert [level_of(line) for line in said.splitlines() if lost in line] == ["warning"]
-    assert "canary" not in said
+    assert [level_of(line) for line in reported.splitlines() if lost in line] == ["warning"]
+    assert "canary" not in reported
 
 
 def test_airflow_s_own_lineage_has_the_tables(merge: MergeOperator, submit: Submit) -> None:
@@ -267,8 +267,10 @@ def test_a_merge_is_done_though_nobody_can_be_asked(
     monkeypatch.setenv("TIDELINE_CONTROL__URL", "redis://127.0.0.1:1/0")
     submit.shall({"public.orders": "applied"}, pending=[["7"]])
     assert merge.execute(TaskContext(merge).values)["plans"] == [NAME]
-    said = capfd.readouterr().out.splitlines()
-    lines = [line for line in said if "the worker could not be asked to read them again" in line]
+    reported = capfd.readouterr().out.splitlines()
+    lines = [
+        line for line in reported if "the worker could not be asked to read them again" in line
+    ]
     assert [level_of(line) for line in lines] == ["warning"]
 
 
@@ -303,7 +305,7 @@ def test_what_waiting_may_mend_is_tried_again(merge: MergeOperator, submit: Subm
     assert not isinstance(caught.value, AirflowFailException)
 
 
-def test_a_plan_that_grew_old_is_made_anew(merge: MergeOperator, submit: Submit) -> None:
+def test_a_plan_that_grew_old_is_recreated(merge: MergeOperator, submit: Submit) -> None:
     submit.shall(
         {"public.orders": "refused", "public.items": "applied"}, {"public.orders": "applied"}
     )
@@ -349,7 +351,7 @@ def test_a_capped_plan_is_followed_by_the_next(
     assert merge.execute(TaskContext(merge).values)["plans"] == [NAME, f"{NAME}/2"]
 
 
-def test_planning_anew_ends(merge: MergeOperator, submit: Submit) -> None:
+def test_planning_again_ends(merge: MergeOperator, submit: Submit) -> None:
     submit.shall(*[{"public.orders": "refused"}] * 10, kind="Unavailable")
     with pytest.raises(AirflowException, match=r"1 of 1 tables are not merged") as caught:
         merge.execute(TaskContext(merge).values)
@@ -405,7 +407,7 @@ def test_nothing_to_merge_skips(submit: Submit, config: Path) -> None:
     # What it was held back from is on record: `tideline status` says why the table is late.
     settings = TidelineHook(str(config)).settings
     [run], _ = recent_runs(settings, 0, 10)
-    assert (run.tables, run.held) == ((), {"public.parked": "it has no key"})
+    assert (run.tables, run.delayed) == ((), {"public.parked": "it has no key"})
 
 
 @pytest.mark.parametrize("tables", [None, ["public.items"]])
@@ -417,7 +419,7 @@ def test_a_target_of_another_chain_fails_the_task_behind_all_else(
 
     def strayed(_: object, *, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
         held = {"public.parked": "it has no key", "public.astray": cure}
-        return replace(plan(plan_id, tables), held=held, strayed=("public.astray",), tail=4)
+        return replace(plan(plan_id, tables), delayed=held, strayed=("public.astray",), tail=4)
 
     monkeypatch.setattr(planner, "plan_merge", strayed)
     submit.shall({"public.items": "applied"})
@@ -434,16 +436,16 @@ def test_a_strayed_table_is_told_in_one_line_whatever_its_name(
     table = "public.a\x1b[2J\n::group::"
 
     def strayed(_: object, *, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
-        return replace(plan(plan_id, tables), held={table: f"{table} strayed"}, strayed=(table,))
+        return replace(plan(plan_id, tables), delayed={table: f"{table} strayed"}, strayed=(table,))
 
     monkeypatch.setattr(planner, "plan_merge", strayed)
     one = MergeOperator(task_id="merge", tables=None, config=str(config))
     with pytest.raises(AirflowFailException) as raised:
         one.execute(TaskContext(one).values)
-    told = str(raised.value)
-    assert r"public.a\x1b[2J\n" in told
-    assert told.isprintable()
-    assert "::group::" not in told
+    reported = str(raised.value)
+    assert r"public.a\x1b[2J\n" in reported
+    assert reported.isprintable()
+    assert "::group::" not in reported
 
 
 def test_what_was_dumped_is_merged(submit: Submit, config: Path) -> None:
@@ -453,7 +455,7 @@ def test_what_was_dumped_is_merged(submit: Submit, config: Path) -> None:
     assert list(one.execute(TaskContext(one).values)["tables"]) == ["public.items"]
 
 
-def test_a_task_that_is_cleared_plans_anew(submit: Submit, config: Path) -> None:
+def test_a_task_that_is_cleared_plans_again(submit: Submit, config: Path) -> None:
     one = MergeOperator(task_id="merge", tables=["public.orders"], config=str(config), retries=1)
     submit.shall(*[{"public.orders": "applied"}] * 2)
     first = one.execute(TaskContext(one).values)
@@ -474,9 +476,9 @@ class TestWithoutAConnection:
         merge.execute(TaskContext(merge).values)
         [call] = submit.calls
         assert call[call.index("--master") + 1] == "local[2]"
-        said = "Airflow has no connection spark_default: the job runs here, on local[2]"
+        reported = "Airflow has no connection spark_default: the job runs here, on local[2]"
         unfolded = capfd.readouterr().out.partition("::group::what spark-submit printed")[0]
-        assert said in unfolded
+        assert reported in unfolded
         assert "yarn" not in unfolded, "the provider's guess, which is not taken"
 
     def test_one_that_is_named_must_be_there(
@@ -582,5 +584,5 @@ def plan(plan_id: str, tables: Sequence[str] | None) -> Plan:
         store_url="file:///s",
         b=4,
         tables=tuple(planned),
-        held=held,
+        delayed=held,
     )

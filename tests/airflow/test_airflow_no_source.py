@@ -30,29 +30,38 @@ from tideline.control.exchange import COMMAND_WAITS
 from tideline.planner import verification
 from tideline.planner.verifying import Planned
 from tideline.settings import Settings
-from tideline_airflow import steer
+from tideline_airflow import control
 from tideline_airflow.compat import AirflowFailException, TaskDeferred
+from tideline_airflow.control import ControlOperator
 from tideline_airflow.dump import DumpOperator
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.maintain import MaintainOperator
 from tideline_airflow.merge import MergeOperator, PlanJobOperator
 from tideline_airflow.rebuild import RebuildOperator
 from tideline_airflow.spark_job import SparkJobOperator
-from tideline_airflow.steer import SteerOperator
-from tideline_airflow.verify import CompareOperator, MovingOperator, ProofOperator, ReadOperator
+from tideline_airflow.verify import (
+    ChangedKeysOperator,
+    CompareOperator,
+    ReadOperator,
+    ResultOperator,
+)
 
 SUBMIT = """#!{python}
 import pathlib, sys, msgspec
 from tideline.contract.maintenance import MaintenanceReceipt
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt, encode_receipt
-from tideline.contract.verification import Proof, TableProof, Verification, encode_verification
+from tideline.contract.verification import (
+    VerificationOutcome, TableResult, Verification, encode_verification
+)
 words = sys.argv[1:]
 def put(option, data):
     path = pathlib.Path(words[words.index(option) + 1].removeprefix("file://"))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
 if "--result" in words:
-    proof = TableProof("{table}", Proof.EQUAL, seq=40, rows=9, target_version=3, app_id="app")
+    proof = TableResult(
+        "{table}", VerificationOutcome.EQUAL, seq=40, rows=9, target_version=3, app_id="app"
+    )
     put("--result", encode_verification(Verification("v", "shop", "i", "r", (proof,))))
 elif "--order" in words:
     put("--receipt", msgspec.json.encode(MaintenanceReceipt("m", "shop", ())))
@@ -74,7 +83,7 @@ def _submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     local = json.dumps({"conn_type": "spark", "host": "local[2]"})
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", local)
-    monkeypatch.setattr(steer, "COMMAND_WAITS", replace(COMMAND_WAITS, poll_interval_s=0.02))
+    monkeypatch.setattr(control, "COMMAND_WAITS", replace(COMMAND_WAITS, poll_interval_s=0.02))
 
     def planned(settings: Settings, request_id: str, *, verify_id: str, **_: Any) -> Planned:
         return Planned(VerifyPlan(verify_id, "shop", "i", "file:///s", request_id, ()), ())
@@ -100,7 +109,7 @@ class Runs:
         self.ran: set[type[BaseOperator]] = set()
 
     def __call__(self, kind: Callable[..., Any], task_id: str, **given: Any) -> Any:
-        if kind is not MovingOperator:
+        if kind is not ChangedKeysOperator:
             given["config"] = self.config
         operator = kind(task_id=task_id, **given)
         self.ran.add(type(operator))
@@ -139,13 +148,13 @@ def test_every_operator_runs_without_the_password(
     assert run(DumpOperator, "ask", tables=[TABLE])["tables"] == {TABLE: 9}
     merged = run(MergeOperator, "merge")
     assert merged["tables"][TABLE]["outcome"] == "applied"
-    assert run(SteerOperator, "steer", action="pause", every=True)["manifest_number"] == 8
+    assert run(ControlOperator, "control", action="pause", every=True)["manifest_number"] == 8
     assert run(MaintainOperator, "maintain", tables=[TABLE]) == {}
     read = run(ReadOperator, "read", tables=[TABLE])
     compared = run(CompareOperator, "compare", reads=read)
     assert compared["tables"][TABLE]["proof"] == "equal"
-    assert run(MovingOperator, "moving", compared=compared) == []
-    assert run(ProofOperator, "proof", compared=compared)[TABLE]["proof"] == "equal"
+    assert run(ChangedKeysOperator, "moving", compared=compared) == []
+    assert run(ResultOperator, "proof", compared=compared)[TABLE]["proof"] == "equal"
     with pytest.raises((AirflowFailException, Misconfigured), match=TABLE):
         run(RebuildOperator, "rebuild", table=TABLE)  # There is no target yet.
     assert run.ran == operators()

@@ -25,7 +25,7 @@ class Steps:
 
     def __init__(self) -> None:
         self.outcomes: list[Outcome | None] = []
-        self.held: dict[str, str] = {}
+        self.delayed: dict[str, str] = {}
         self.ran: list[str] = []
         self.began: list[dict[str, Any]] = []
 
@@ -34,9 +34,9 @@ class Steps:
         return RebuildRecord(table, 2, "one", 0, Mode.HISTORY)
 
     def next(self, settings: Any, record: Any, **given: Any) -> Plan | None:
-        if len(self.ran) == len(self.outcomes) and not self.held:
+        if len(self.ran) == len(self.outcomes) and not self.delayed:
             return None
-        return Plan(f"step-{len(self.ran)}", "shop", "one", "s3://x", 5, (), held=self.held)
+        return Plan(f"step-{len(self.ran)}", "shop", "one", "s3://x", 5, (), delayed=self.delayed)
 
     def submit(self, operator: Any, hook: Any, plan_id: str, context: Any) -> Receipt | None:
         self.ran.append(plan_id)
@@ -58,7 +58,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
 @pytest.fixture
 def rebuild(config: Path) -> RebuildOperator:
     return RebuildOperator(
-        task_id="rebuild", table=T, mode="history", anew="True", config=str(config)
+        task_id="rebuild", table=T, mode="history", restart="True", config=str(config)
     )
 
 
@@ -69,7 +69,7 @@ def test_steps_are_run_until_there_is_none(rebuild: RebuildOperator, steps: Step
         "table": T, "build": 2, "mode": "history", "plans": ["step-0", "step-1", "step-2"]
     }  # fmt: skip
     asked = identity_of(TaskContext(rebuild).values).name
-    wanted = {"mode": Mode.HISTORY, "since_dump": False, "anew": True, "asked": asked}
+    wanted = {"mode": Mode.HISTORY, "since_dump": False, "restart": True, "asked": asked}
     assert steps.began == [wanted]
 
 
@@ -88,6 +88,6 @@ def test_what_ends_it(rebuild: RebuildOperator, steps: Steps) -> None:
     steps.ran, steps.outcomes = [], [None]
     with pytest.raises(AirflowException, match="left no receipt"):
         rebuild.execute(TaskContext(rebuild).values)
-    steps.ran, steps.held = [], {T: "parts are removed"}
+    steps.ran, steps.delayed = [], {T: "parts are removed"}
     with pytest.raises(AirflowFailException, match="parts are removed"):
         rebuild.execute(TaskContext(rebuild).values)

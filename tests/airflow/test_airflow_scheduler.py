@@ -215,16 +215,16 @@ def test_a_repair_of_the_whole_table_then_nothing_is_left_to_merge(line: Line) -
 
 
 def test_a_command_from_the_form_and_one_that_makes_no_sense(line: Line) -> None:
-    line.run("tideline_steer", action="tune", all=True, delay_ms="20")
+    line.run("tideline_control", action="tune", all=True, delay_ms="20")
     assert line.worker.commands[-1].delay_ms == 20
     for conf in ({}, {"action": "stop"}, {"action": "tune", "delay_ms": "slow"}):
         with pytest.raises(Misconfigured, match="answered 400"):
-            line.api.trigger("tideline_steer", conf)
+            line.api.trigger("tideline_control", conf)
 
 
 def test_who_clears_the_task_cancels_its_request_if_the_form_says_so(line: Line) -> None:
     """While it waits on its trigger; what Airflow then keeps and shows holds no key."""
-    line.worker.held.set()
+    line.worker.delayed.set()
     line.worker.replace_dump(lambda request: Answer(request.request_id, RequestState.DONE))
     try:
         asked = len(line.worker.requests)
@@ -240,23 +240,23 @@ def test_who_clears_the_task_cancels_its_request_if_the_form_says_so(line: Line)
         assert "7000123" not in repr(shown)
         until(lambda: looked_for(line))  # Only a trigger that runs can be killed.
         line.api.clear("tideline_repair", run_id)
-        until(lambda: (Action.CANCEL, (first.request_id,)) in told(line))
-        line.worker.held.clear()
+        until(lambda: (Action.CANCEL, (first.request_id,)) in reported(line))
+        line.worker.delayed.clear()
         line.succeeds("tideline_repair", run_id)
         assert "7000123" not in until(lambda: line.api.log("tideline_repair", run_id, "ask"))
     finally:
-        line.worker.held.clear()
+        line.worker.delayed.clear()
         line.worker.replace_dump(line.source.dump)
 
 
 def looked_for(line: Line) -> bool:
-    """Whether somebody is connected to the queue who looked for an answer there: a trigger does it
+    """Whether someone is connected to the queue who looked for an answer there: a trigger does it
     again and again, the task that asked has hung up before it was deferred."""
     with redis.Redis.from_url(line.settings.control.url.get_secret_value()) as client:
         return any(connected["cmd"] == "get" for connected in client.client_list())
 
 
-def told(line: Line) -> list[tuple[Action, tuple[str, ...] | None]]:
+def reported(line: Line) -> list[tuple[Action, tuple[str, ...] | None]]:
     return [(command.action, command.requests) for command in line.worker.commands]
 
 
@@ -328,8 +328,8 @@ def test_what_the_worker_says_is_in_the_log(line: Line) -> None:
         assert line.api.wait("tideline_repair", run_id, timeout_s=RUN_TIMEOUT_S) == "failed"
     finally:
         line.worker.replace_dump(line.source.dump)
-    said = "the worker says refused: public.nosuch is not captured; see tideline status"
-    until(lambda: said in line.api.log("tideline_repair", run_id, "ask"))
+    reported = "the worker says refused: public.nosuch is not captured; see tideline status"
+    until(lambda: reported in line.api.log("tideline_repair", run_id, "ask"))
     log = until(lambda: line.api.log("tideline_repair", run_id, "ask"))
     assert line.settings.control.url.get_secret_value() not in log
     tasks = until(lambda: line.api.tasks("tideline_repair", run_id))
@@ -339,7 +339,7 @@ def test_what_the_worker_says_is_in_the_log(line: Line) -> None:
 
 @pytest.mark.long
 def test_a_scheduler_and_triggerer_killed_while_a_dump_runs(line: Line) -> None:
-    line.worker.held.set()
+    line.worker.delayed.set()
     # No table, so that nothing is to be merged: what is looked at here is the wait.
     line.worker.replace_dump(lambda request: Answer(request.request_id, RequestState.DONE))
     try:
@@ -350,10 +350,10 @@ def test_a_scheduler_and_triggerer_killed_while_a_dump_runs(line: Line) -> None:
         for component in ("scheduler", "triggerer"):
             line.airflow.kill(component)
             line.airflow.restart_component(component)
-        line.worker.held.clear()
+        line.worker.delayed.clear()
         line.succeeds("tideline_repair", run_id)
     finally:
-        line.worker.held.clear()
+        line.worker.delayed.clear()
         line.worker.replace_dump(line.source.dump)
     assert len(line.worker.requests) == asked + 1
     tasks = until(lambda: line.api.tasks("tideline_repair", run_id))

@@ -83,9 +83,9 @@ def test_another_state_is_news_at_once_and_progress_now_and_then() -> None:
 def test_who_kills_the_task_ends_the_request_only_if_told(config: Path, worker: StubWorker) -> None:
     kept = make(config)
     asyncio.run(kept.on_kill())
-    told = make(config)
-    told.cancel_with_task = True
-    path, values = told.serialize()
+    reported = make(config)
+    reported.cancel_with_task = True
+    path, values = reported.serialize()
     asyncio.run(resolve_name(path)(**values).on_kill())
     asyncio.run(until(lambda: len(worker.commands) == 1))
     (command,) = worker.commands
@@ -93,11 +93,11 @@ def test_who_kills_the_task_ends_the_request_only_if_told(config: Path, worker: 
 
 
 def test_a_redis_that_is_away_keeps_no_kill_from_ending(config: Path, valkey: ValkeyServer) -> None:
-    told = make(config)
-    told.cancel_with_task = True
+    reported = make(config)
+    reported.cancel_with_task = True
     valkey.stop()
     try:
-        asyncio.run(told.on_kill())
+        asyncio.run(reported.on_kill())
     finally:
         valkey.start()
 
@@ -118,7 +118,7 @@ def test_it_fires_with_the_final_answer(config: Path, worker: StubWorker) -> Non
 def test_a_flushed_redis_costs_time_only(
     config: Path, worker: StubWorker, valkey: ValkeyServer
 ) -> None:
-    worker.held.set()
+    worker.delayed.set()
     trigger = make(config, repeat_after_s=0.3)
 
     async def flush_while_it_waits() -> Any:
@@ -127,7 +127,7 @@ def test_a_flushed_redis_costs_time_only(
         await asyncio.to_thread(valkey.flush)
         before = len(worker.seen)
         await until(lambda: len(worker.seen) > before)
-        worker.held.clear()
+        worker.delayed.clear()
         return await waiting
 
     event = asyncio.run(flush_while_it_waits())

@@ -17,10 +17,10 @@ from tests.airflow.task_context import TaskContext
 from tideline.contract.request import parse_request
 from tideline.contract.verification import (
     DifferentKey,
-    Proof,
     Scope,
-    TableProof,
+    TableResult,
     Verification,
+    VerificationOutcome,
     VerifyPlan,
     encode_verification,
 )
@@ -32,11 +32,11 @@ from tideline_airflow import verify
 from tideline_airflow.compat import AirflowException, AirflowFailException, TaskDeferred
 from tideline_airflow.triggers import DumpTrigger
 from tideline_airflow.verify import (
+    ChangedKeysOperator,
     CompareOperator,
-    MovingOperator,
-    ProofOperator,
     ReadOperator,
-    moving_keys,
+    ResultOperator,
+    changed_keys,
 )
 
 SUBMIT = """#!{python}
@@ -54,10 +54,15 @@ sys.exit(step["exit"])
 """
 T = "public.orders"
 READ = {"request_id": "r1", "manifest_number": 7, "tables": {T: 9}}
-EQUAL = TableProof(T, Proof.EQUAL, seq=40, rows=9, target_version=3, app_id="app")
-MOVING = replace(EQUAL, proof=Proof.MOVING, moving=1, moving_keys=(("canary-7",),))
+EQUAL = TableResult(T, VerificationOutcome.EQUAL, seq=40, rows=9, target_version=3, app_id="app")
+CHANGING = replace(
+    EQUAL, outcome=VerificationOutcome.CHANGING, moving=1, changed_keys=(("canary-7",),)
+)
 DIFFERS = replace(
-    EQUAL, proof=Proof.DIFFERS, missing=1, keys=(DifferentKey(("canary-8",), "missing"),)
+    EQUAL,
+    outcome=VerificationOutcome.DIFFERS,
+    missing=1,
+    keys=(DifferentKey(("canary-8",), "missing"),),
 )
 
 
@@ -72,7 +77,7 @@ class Submit:
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         (folder / "calls.json").write_text("[]")
 
-    def shall(self, *proofs: TableProof | None, exit_code: int = 0) -> None:
+    def shall(self, *proofs: TableResult | None, exit_code: int = 0) -> None:
         """The proof that each call leaves, None for no result at all."""
         script = [
             {
@@ -113,7 +118,7 @@ def compare(config: Path) -> CompareOperator:
 
 
 def test_the_worker_is_asked_to_read_only(config: Path, worker: Any) -> None:
-    worker.held.set()
+    worker.delayed.set()
     read = ReadOperator(
         task_id="read", tables=[T], sample_percent=5, config=str(config), defer_after_s=0.0
     )
@@ -157,17 +162,17 @@ def test_a_job_that_died_is_run_again_and_one_that_ended_is_not(
 def test_keys_that_moved_are_read_again(
     compare: CompareOperator, submit: Submit, settings: Settings, config: Path
 ) -> None:
-    submit.shall(MOVING, replace(EQUAL, seq=50, rows=1, scope=Scope.KEYS))
+    submit.shall(CHANGING, replace(EQUAL, seq=50, rows=1, scope=Scope.KEYS))
     summary = compare.execute(TaskContext(compare).values)
     assert summary["again"] == [[T]]
     assert "canary" not in json.dumps(summary)
-    moving = MovingOperator(task_id="moving", compared=summary)
+    moving = ChangedKeysOperator(task_id="moving", compared=summary)
     assert moving.execute(TaskContext(moving).values) == [[T]]
-    read = ReadOperator(task_id="read_again", tables=[T], keys=moving_keys, config=str(config))
+    read = ReadOperator(task_id="read_again", tables=[T], keys=changed_keys, config=str(config))
     context = TaskContext(read).values
     context["ti"].map_index = 0
     context["ti"].xcom_pull = lambda task_ids: summary
-    assert moving_keys(context) == [["canary-7"]]
+    assert changed_keys(context) == [["canary-7"]]
 
     later = CompareOperator(
         task_id="compare_again",
@@ -182,17 +187,19 @@ def test_keys_that_moved_are_read_again(
         kept = read_verification(settings, both["verify_id"])
         assert kept is not None
         assert (kept.tables[0].proven_later, kept.tables[0].later_seq) == (1, 50)
-    report = ProofOperator(task_id="report", compared=summary, config=str(config))
+    report = ResultOperator(task_id="report", compared=summary, config=str(config))
     assert report.execute(TaskContext(report).values)[T]["proof"] == "equal"
 
 
-@pytest.mark.parametrize("proof", [DIFFERS, TableProof(T, Proof.UNPROVEN, reason="it is parked")])
+@pytest.mark.parametrize(
+    "proof", [DIFFERS, TableResult(T, VerificationOutcome.UNPROVEN, reason="it is parked")]
+)
 def test_the_report_fails_with_names_and_no_keys(
-    compare: CompareOperator, submit: Submit, config: Path, proof: TableProof
+    compare: CompareOperator, submit: Submit, config: Path, proof: TableResult
 ) -> None:
     submit.shall(proof, exit_code=1)
     summary = compare.execute(TaskContext(compare).values)
-    report = ProofOperator(task_id="report", compared=summary, config=str(config))
+    report = ResultOperator(task_id="report", compared=summary, config=str(config))
     with pytest.raises(AirflowFailException, match=r"public\.orders") as failed:
         report.execute(TaskContext(report).values)
     assert "canary" not in str(failed.value)

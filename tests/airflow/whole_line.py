@@ -73,8 +73,8 @@ class WholeLine:
         """Whether the first dump of every table has ended."""
         settings = load_settings(self.config)
         chain = Chain(open_store(settings.store), settings.pipeline)
-        link = chain.tail()
-        tables = {} if link is None else chain.open_state(link).tables
+        entry = chain.tail()
+        tables = {} if entry is None else chain.open_state(entry).tables
         return all(name in tables and tables[name].complete_seq is not None for name in TABLES)
 
     def merge(self) -> None:

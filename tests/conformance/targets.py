@@ -11,8 +11,8 @@ from tests.conformance.toy_format.table import TOY
 from tests.fixtures.parts import schema_of
 from tideline.contract.maintenance import Decision, Thresholds
 from tideline.contract.modes import Mode
-from tideline.contract.plan import Stamp, TablePlan, app_id
-from tideline.contract.target_properties import kept_properties, owner_properties
+from tideline.contract.plan import CommitMetadata, TablePlan, app_id
+from tideline.contract.target_properties import lasting_properties, owner_properties
 from tideline_spark.formats import registry
 from tideline_spark.formats.base import TableFormat, Target
 from tideline_spark.formats.statements import RowClause, RowMerge, of_source, of_target
@@ -56,9 +56,13 @@ class Case:
         return "given"
 
     def made(self, rows: Rows = ROWS) -> Target:
-        properties = {**owner_properties(("shop", "one", T)), **kept_properties(Mode.CURRENT, 0)}
+        properties = {**owner_properties(("shop", "one", T)), **lasting_properties(Mode.CURRENT, 0)}
         plan = plan_of(1)
-        assert self.target.create(self.view(rows), plan, properties, stamp(1)) == (len(rows), 0, 0)
+        assert self.target.create(self.view(rows), plan, properties, commit_metadata(1)) == (
+            len(rows),
+            0,
+            0,
+        )
         return self.target
 
     def rows(self, version: int | None = None) -> Rows:
@@ -69,10 +73,10 @@ def plan_of(number: int) -> TablePlan:
     return TablePlan(T, "", SCHEMA, {}, (), 0, 0, number, 10 * number, APP, create=True)
 
 
-def stamp(number: int, app: str = APP, read: int | None = None) -> Stamp:
+def commit_metadata(number: int, app: str = APP, read: int | None = None) -> CommitMetadata:
     pipeline, incarnation, *_ = app.split("/")
     where = (number - 1, number, 10 * number)
-    return Stamp(app, pipeline, incarnation, f"plan-{number}", *where, looked_at=read)
+    return CommitMetadata(app, pipeline, incarnation, f"plan-{number}", *where, read_version=read)
 
 
 def upsert(source: str) -> RowMerge:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.fixtures.capture import PATIENCE_S, Pipeline, PipelineFactory, poll
 from tests.fixtures.sources import ConformingSource
-from tideline.contract.manifest import Floor, Manifest, OpenState, TableCondition
+from tideline.contract.manifest import DeleteBefore, Manifest, OpenState, TableCondition
 from tideline.contract.request import DumpRequest, RequestState, TimeRange
 from tideline.store.objects import open_store
 from tideline_console.doctor import examine
@@ -53,19 +53,19 @@ def chain_bag(pipeline: Pipeline[ConformingSource], table: str) -> Counter[Row]:
     """What the chain says, by the rules of the documents alone: the newest finished copy, and each
     change since that the copy does not show."""
     manifests = pipeline.manifests()
-    floor = [f for m in manifests for f in m.floors if f.table == table][-1]
+    delete_before = [f for m in manifests for f in m.deletes_before if f.table == table][-1]
     emptied = max((t.seq for m in manifests for t in m.truncates if t.table == table), default=0)
-    assert floor.copied is not None
-    seen = {seq for first, last in floor.copied.seen for seq in range(first, last + 1)}
+    assert delete_before.copied is not None
+    seen = {seq for first, last in delete_before.copied.seen for seq in range(first, last + 1)}
     counted: Counter[Row] = Counter()
     copied = 0
     for row in rows_of(pipeline, manifests, table):
         seq, op = row["_tl_seq"], row["_tl_op"]
-        if seq <= max(floor.seq, emptied) or seq in seen:
+        if seq <= max(delete_before.seq, emptied) or seq in seen:
             continue
         now, before = (tuple(row.get(f"{p}{c}") for c in COLUMNS) for p in ("", "_tl_before_"))
         if op == "r":
-            if seq <= floor.copied.last_seq:
+            if seq <= delete_before.copied.last_seq:
                 counted[now] += 1
                 copied += 1
             continue
@@ -74,7 +74,7 @@ def chain_bag(pipeline: Pipeline[ConformingSource], table: str) -> Counter[Row]:
             counted[before] -= 1
         if op in "cu":
             counted[now] += 1
-    assert emptied > floor.seq or copied == floor.copied.rows
+    assert emptied > delete_before.seq or copied == delete_before.copied.rows
     assert all(count >= 0 for count in counted.values()), "more rows went than there were"
     return +counted
 
@@ -157,7 +157,7 @@ def copying(state: OpenState, table: str) -> bool:
 def test_a_copy_under_writes_is_exact(
     bag: ConformingSource, pipeline_of: PipelineFactory, killed: bool
 ) -> None:
-    """Repeatedly, and killed in the middle: then it begins anew."""
+    """Repeatedly, and killed in the middle: then it starts again."""
     table = bag.full_name("bag")
     limits = {"chunk_rows": 150, "delay_ms": 30, "chunk_bytes_max": 4_000}
     slow = {**limits, "delay_ms": 3_000}
@@ -180,14 +180,18 @@ def test_a_copy_under_writes_is_exact(
     pipeline.drain()
     assert chain_bag(pipeline, table) == source_bag(bag)
     assert pipeline.table(table).condition is TableCondition.LIVE
-    floors = [floor for m in pipeline.manifests() for floor in m.floors]
-    assert len(floors) == 4 and all(_whole(floor) for floor in floors)
+    deletes_before = [
+        delete_before for m in pipeline.manifests() for delete_before in m.deletes_before
+    ]
+    assert len(deletes_before) == 4 and all(
+        _whole(delete_before) for delete_before in deletes_before
+    )
     ops = {row["_tl_op"] for row in rows_of(pipeline, pipeline.manifests(), table)}
     assert ops == set("rcud"), "copies and writers did not meet"
 
 
-def _whole(floor: Floor) -> bool:
-    return floor.copied is not None and floor.copied.rows > 0
+def _whole(delete_before: DeleteBefore) -> bool:
+    return delete_before.copied is not None and delete_before.copied.rows > 0
 
 
 def test_what_else_happens_to_it(bag: ConformingSource, pipeline_of: PipelineFactory) -> None:
@@ -221,7 +225,9 @@ def test_what_else_happens_to_it(bag: ConformingSource, pipeline_of: PipelineFac
 def test_where_nothing_may_be_written(bag: ConformingSource, pipeline_of: PipelineFactory) -> None:
     """Without pulses a snapshot needs a moment in which nobody changes the table."""
     if "postgres" in bag.source["url"]:
-        bag.run("DELETE FROM bag")  # Marks are no rows there; an empty table has a copy, too.
+        bag.run(
+            "DELETE FROM bag"
+        )  # WatermarkWriter are no rows there; an empty table has a copy, too.
     read_only = {} if "postgres" in bag.source["url"] else {"read_only": True}
     pipeline = pipeline_of(bag, source=read_only, tables=COUNTED)
     pipeline.drain()
@@ -237,10 +243,10 @@ def test_refused_with_the_ways_on(bag: ConformingSource, pipeline_of: PipelineFa
     pipeline.drain()
     state = pipeline.table(bag.full_name("bag"))
     assert state.condition is TableCondition.PARKED
-    told = [one for one in examine(pipeline.settings) if one.name == "parked"]
+    reported = [one for one in examine(pipeline.settings) if one.name == "parked"]
     for way in ("key = ", 'keyless = "counted"', 'mode = "append"'):
         assert way in str(state.hint), state.hint
-        assert [way in str(one.fix) for one in told] == [True]
+        assert [way in str(one.fix) for one in reported] == [True]
     settings = {"*.bag": {**COUNTED["*.bag"], "before_image": "full"}}
     heard = [one.name for one in examine(pipeline_of(bag, tables=settings).settings)]
     assert {"parked", "before_image"}.isdisjoint(heard)
@@ -305,8 +311,14 @@ def test_full_before_images(bag: ConformingSource, pipeline_of: PipelineFactory)
         )
     pipeline.drain()
     changes = [row for row in rows_of_keyed(pipeline, items) if row["_tl_op"] != "r"]
-    told = [(r["_tl_op"], r["_tl_image"], r["_tl_before_ver"], r["_tl_before_t"]) for r in changes]
-    assert told == [("u", True, 0, "filled"), ("u", True, 0, "filled"), ("d", True, 0, "filled")]
+    reported = [
+        (r["_tl_op"], r["_tl_image"], r["_tl_before_ver"], r["_tl_before_t"]) for r in changes
+    ]
+    assert reported == [
+        ("u", True, 0, "filled"),
+        ("u", True, 0, "filled"),
+        ("d", True, 0, "filled"),
+    ]
     # A part has the old keys only where one changed, and three transactions may be in three parts.
     assert [row.get("_tl_before_id") for row in changes] == [None, 2, None]
     assert sum(p.before_image_rows for m in pipeline.manifests() for p in m.parts) == 3

@@ -100,13 +100,13 @@ def test_a_setting_that_needs_a_restart_is_named(
     keys = ("control.answer_ttl_s", "capture.heartbeat_s")
     poll("they are named", lambda: named() == {(pid, keys) for pid in both})
     print_status(read_status(pipeline.settings))
-    told = capsys.readouterr().out
-    assert "restart it, for control.answer_ttl_s, capture.heartbeat_s" in told
+    reported = capsys.readouterr().out
+    assert "restart it, for control.answer_ttl_s, capture.heartbeat_s" in reported
     for one in (worker, waiting):
         one.wait_output("restart the worker")
-        said = one.output()
-        assert "capture.heartbeat_s" in said and "chunk_rows" not in said
-        assert "77123" not in said + told and "4321.5" not in said + told
+        reported = one.output()
+        assert "capture.heartbeat_s" in reported and "chunk_rows" not in reported
+        assert "77123" not in reported + reported and "4321.5" not in reported + reported
     pipeline_of(conforming)
     poll("nothing is named any more", lambda: named() == {(pid, ()) for pid in both})
     waiting.terminate()
@@ -141,10 +141,10 @@ def test_what_is_done_about_changes_of_columns_takes_effect_live(
 
     def follow(word: str) -> None:
         """Return once the worker goes by it."""
-        told = "the settings changed"
-        before = worker.output().count(told)
+        reported = "the settings changed"
+        before = worker.output().count(reported)
         pipeline_of(conforming, tables={"*.items": {"on_change": {"retype": word}}})
-        poll("the worker has read it", lambda: worker.output().count(told) > before)
+        poll("the worker has read it", lambda: worker.output().count(reported) > before)
 
     pipeline = pipeline_of(conforming)
     worker = pipeline.start()

@@ -104,10 +104,15 @@ def test_schemas_and_tables_that_change_while_it_runs(shop: Pipeline[ConformingS
     assert len(events) >= 4
     assert {shop.table(name).condition for name in (items, late)} == {TableCondition.LIVE}
     # Where the log has the table's creation it has all of its rows, and there is nothing to dump.
-    floors = [floor for m in captured.manifests for floor in m.floors if floor.table == late]
+    deletes_before = [
+        delete_before
+        for m in captured.manifests
+        for delete_before in m.deletes_before
+        if delete_before.table == late
+    ]
     begun = shop.table(late).captured_from
     assert begun is not None
-    assert len(floors) == (0 if begun.created else 1)
+    assert len(deletes_before) == (0 if begun.created else 1)
 
 
 @pytest.mark.parametrize("kill", [None, "between-chunks", "between-parts-and-manifest"])
@@ -177,8 +182,10 @@ def test_requests_and_an_idle_source(shop: Pipeline[ConformingSource]) -> None:
     assert found == dict.fromkeys(range(10, 20), "r")
     found = by_key([c for c in changes if c.seq >= accepted["whole"]])
     assert found == dict.fromkeys(range(1, 51), "r")
-    floors = [f.request_id for m in captured.manifests for f in m.floors if f.table == items]
-    assert "whole" in floors and not {"by-keys", "by-time"} & set(floors)
+    deletes_before = [
+        f.request_id for m in captured.manifests for f in m.deletes_before if f.table == items
+    ]
+    assert "whole" in deletes_before and not {"by-keys", "by-time"} & set(deletes_before)
 
 
 def moved_on(shop: Pipeline[ConformingSource], before: Manifest) -> Callable[[], bool]:

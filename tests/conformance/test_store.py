@@ -132,8 +132,8 @@ def test_a_chain_is_read_as_it_was_written(chain: Chain) -> None:
     assert chain.tail() is None
     assert chain.read(1) is None
     manifests = extend(chain, [1, 0, 5] * 7)
-    assert [link.manifest for link in chain.links(1, 22)] == manifests
-    assert [link.manifest for link in chain.links(3, 4)] == manifests[2:4]
+    assert [entry.manifest for entry in chain.entries(1, 22)] == manifests
+    assert [entry.manifest for entry in chain.entries(3, 4)] == manifests[2:4]
     for hint in (0, 1, 5, 22, 23, 400):
         assert chain.tail(hint) == chain.read(22)
     tail = chain.tail()
@@ -169,7 +169,7 @@ def test_what_comes_twice_or_late_changes_nothing(settings: Store) -> None:
     store.put("shop/data/1/t-a", b"part")
     assert store.get("shop/data/1/t-a") == b"part"
     assert successor.tail() == tail
-    assert len(list(successor.links(1, 4))) == 4
+    assert len(list(successor.entries(1, 4))) == 4
 
 
 def test_a_changed_manifest_breaks_the_digests(store: ObjectStore, chain: Chain) -> None:
@@ -179,7 +179,7 @@ def test_a_changed_manifest_breaks_the_digests(store: ObjectStore, chain: Chain)
     changed = stored_manifest(replace(second.manifest, writer="writer-x"))
     store.put(layout.manifest_key("shop", 2), changed)
     with pytest.raises(CorruptData, match=r"manifest 3 does not follow .*previous_digest"):
-        list(chain.links(1, 4))
+        list(chain.entries(1, 4))
 
 
 def test_a_hole_is_corrupt(store: ObjectStore, chain: Chain) -> None:
@@ -187,8 +187,8 @@ def test_a_hole_is_corrupt(store: ObjectStore, chain: Chain) -> None:
     store.delete(layout.manifest_key("shop", 3))
     numbers = []
     with pytest.raises(CorruptData, match="manifest 3 of shop is missing"):
-        for link in chain.links(1, 4):
-            numbers.append(link.manifest.manifest_number)
+        for entry in chain.entries(1, 4):
+            numbers.append(entry.manifest.manifest_number)
     assert numbers == [1, 2]
 
 
@@ -232,9 +232,11 @@ def test_tls_of_s3_is_verified(
         return open_store(settings).exists("nothing")
 
     def refused(port: int, words: str) -> None:
-        with pytest.raises(Misconfigured, match=f"no verified TLS to the store: .*{words}") as told:
+        with pytest.raises(
+            Misconfigured, match=f"no verified TLS to the store: .*{words}"
+        ) as reported:
             looked(port)
-        assert "SSL_CERT_FILE" in str(told.value.hint)
+        assert "SSL_CERT_FILE" in str(reported.value.hint)
 
     with TlsFront(tmp_path, own, s3.port) as front:
         refused(front.port, "UnknownIssuer")

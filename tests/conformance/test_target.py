@@ -17,7 +17,7 @@ from tests.conformance.targets import (
     THRESHOLDS,
     Case,
     T,
-    stamp,
+    commit_metadata,
     upsert,
 )
 from tests.fixtures.parts import History, Row, Shaped, schema_of
@@ -74,7 +74,11 @@ def test_what_is_written_is_read_back(case: Case) -> None:
     assert snapshot.applied == {APP: 1}
     assert seen.committed_number(APP) == 1
     (commit,) = seen.commits()
-    assert (commit.stamp, commit.numbers, commit.rows_written) == (stamp(1), {APP: 1}, 3)
+    assert (commit.commit_metadata, commit.numbers, commit.rows_written) == (
+        commit_metadata(1),
+        {APP: 1},
+        3,
+    )
     assert commit == seen.commit_of(APP, 1)
     assert seen.commit_of(APP, 0) is None
 
@@ -82,11 +86,11 @@ def test_what_is_written_is_read_back(case: Case) -> None:
 def test_a_merge_is_applied_once(case: Case) -> None:
     target = case.made()
     view = case.view([(1, "y", 11), (2, "gone", None), (4, "new", 40), (9, "away", 1)])
-    assert target.merge(upsert(view), stamp(2, read=0), still=True) == RowCounts(1, 2, 1)
+    assert target.merge(upsert(view), commit_metadata(2, read=0), still=True) == RowCounts(1, 2, 1)
     merged = [(1, "y", 11), (3, "z", 4), (4, "new", 40)]
     assert case.rows() == merged
-    assert target.merge(upsert(case.view([(4, "twice", 41)])), stamp(2, read=0)) is None
-    assert case.open().merge(upsert(case.view([(5, "older", 50)])), stamp(1)) is None
+    assert target.merge(upsert(case.view([(4, "twice", 41)])), commit_metadata(2, read=0)) is None
+    assert case.open().merge(upsert(case.view([(5, "older", 50)])), commit_metadata(1)) is None
     assert (case.rows(), target.newest()) == (merged, 1)
     assert case.rows(0) == sorted(ROWS), "an older version"
     assert target.snapshot().applied == {APP: 2}
@@ -95,7 +99,7 @@ def test_a_merge_is_applied_once(case: Case) -> None:
 def test_a_repair_moves_no_number(case: Case) -> None:
     target = case.made()
     same = f"{of_target('id')} = {of_source('id')}"
-    target.repair(RowMerge(case.view([(1, "", 0)]), same, (RowClause(),)), stamp(2))
+    target.repair(RowMerge(case.view([(1, "", 0)]), same, (RowClause(),)), commit_metadata(2))
     assert case.rows() == sorted(ROWS[1:])
     assert target.snapshot().applied == {APP: 1}
     assert target.since_ours(target.commits(1), APP).external == ()
@@ -104,11 +108,11 @@ def test_a_repair_moves_no_number(case: Case) -> None:
 def test_a_range_is_overwritten_once(case: Case) -> None:
     target = case.made()
     rows = case.session.table(case.view([(3, "w", 30), (4, "v", 40)]))
-    counts = target.overwrite(rows, "`id` > 2 AND `id` <= 4", stamp(2))
+    counts = target.overwrite(rows, "`id` > 2 AND `id` <= 4", commit_metadata(2))
     assert counts is not None and 2 <= counts.inserted <= 4
     written = [(1, "x", 10), (2, None, 20), (3, "w", 30), (4, "v", 40)]
     assert case.rows() == written
-    assert target.overwrite(rows, "`id` > 0", stamp(2)) is None
+    assert target.overwrite(rows, "`id` > 0", commit_metadata(2)) is None
     assert case.rows() == written
 
 
@@ -120,12 +124,15 @@ def test_all_of_a_table_is_replaced_once(case: Case) -> None:
     assert not any(name.startswith("tideline.") for name in properties)
     view = case.view([(7, "b", 1)], "id int, later string, m int")
     rebuilt = f"{APP}~1"
-    assert target.replace(view, properties | {"tideline.build": "1"}, stamp(5, rebuilt), ()) == 2
+    assert (
+        target.replace(view, properties | {"tideline.build": "1"}, commit_metadata(5, rebuilt), ())
+        == 2
+    )
     snapshot = target.snapshot()
     assert (case.rows(), snapshot.schema.names) == ([(7, "b", 1)], ["id", "later", "m"])
     assert (snapshot.build, snapshot.applied) == (1, {APP: 1, rebuilt: 5})
     assert snapshot.properties["team"] == "theirs"
-    assert target.replace(view, properties, stamp(5, rebuilt), ()) is None
+    assert target.replace(view, properties, commit_metadata(5, rebuilt), ()) is None
 
 
 def test_columns_are_added_renamed_and_dropped_in_one_commit(case: Case) -> None:
@@ -134,7 +141,7 @@ def test_columns_are_added_renamed_and_dropped_in_one_commit(case: Case) -> None
     target.schema.prepare(target.snapshot(), mapping=True, widening=False, added=[new])
     before = target.newest()
     columns = [("id", "id", None), ("n", "a b", None), ("a b", "n", None), ("new col", None, new)]
-    target.schema.reshape(columns, {COLUMNS_PROPERTY: "at 20"}, stamp(2))
+    target.schema.reshape(columns, {COLUMNS_PROPERTY: "at 20"}, commit_metadata(2))
     assert target.newest() == before + 1
     snapshot = target.snapshot()
     assert snapshot.schema.names == ["id", "n", "a b", "new col"]
@@ -142,11 +149,11 @@ def test_columns_are_added_renamed_and_dropped_in_one_commit(case: Case) -> None
     assert snapshot.applied == {APP: 1}
     assert case.rows() == [(1, "x", 10, None), (2, None, 20, None), (3, "z", None, None)]
     left = [("id", "id", None), ("a b", "a b", None), ("new col", "new col", None)]
-    target.schema.reshape(left, {}, stamp(2))
+    target.schema.reshape(left, {}, commit_metadata(2))
     assert case.rows() == [(1, 10, None), (2, 20, None), (3, None, None)]
     # A column of a dropped one's name is another column.
     again = types.StructField("n", types.StringType())
-    target.schema.reshape([*left, ("n", None, again)], {}, stamp(2))
+    target.schema.reshape([*left, ("n", None, again)], {}, commit_metadata(2))
     assert [row[-1] for row in case.rows()] == [None, None, None]
     found = target.since_ours(target.commits(target.newest()), APP)
     assert found.external == (), "they are commits of ours"
@@ -158,7 +165,9 @@ def test_a_column_is_widened_and_keeps_its_values(case: Case) -> None:
     for _ in range(2):
         target.schema.widen({"n": types.LongType()})
     assert target.snapshot().schema["n"].dataType == types.LongType()
-    target.merge(upsert(case.view([(1, "x", 2**40)], "id int, `a b` string, n bigint")), stamp(2))
+    target.merge(
+        upsert(case.view([(1, "x", 2**40)], "id int, `a b` string, n bigint")), commit_metadata(2)
+    )
     assert case.rows() == [(1, "x", 2**40), (2, None, 20), (3, "z", 4)]
 
 
@@ -166,7 +175,7 @@ def test_rows_are_refilled_once(case: Case) -> None:
     target = case.made()
     for value in ("7", "8"):
         update = RowUpdate({"n": value}, "`id` > 1")
-        target.schema.refill(update, stamp(2), f"{APP}/columns", 20)
+        target.schema.refill(update, commit_metadata(2), f"{APP}/columns", 20)
     assert case.rows() == [(1, "x", 10), (2, None, 7), (3, "z", 7)]
     assert target.snapshot().applied == {APP: 1, f"{APP}/columns": 20}
 
@@ -185,9 +194,9 @@ def test_a_table_says_of_itself_what_it_is_to_say(case: Case) -> None:
     assert target.description.words().columns == {"id", "a b", "n"}
     clean = target.description.without_null(["id", "a b", "n"])
     assert clean == {"id"}
-    said = TableWords({"": "all", "a b": "it's"}, clean, Described("f", ("a b",), ("id",)))
-    assert target.description.rewrite(lambda now: said)
-    assert target.description.words() == said
+    reported = TableWords({"": "all", "a b": "it's"}, clean, Described("f", ("a b",), ("id",)))
+    assert target.description.rewrite(lambda now: reported)
+    assert target.description.words() == reported
     assert not target.description.rewrite(lambda now: now)
     assert case.rows() == sorted(ROWS)
 
@@ -199,17 +208,21 @@ def test_external_commits_are_noticed_and_nothing_else_is(case: Case) -> None:
     case.apart().files.rewrite(THRESHOLDS, REWRITE)
     read = target.newest()
     assert target.since_ours(target.commits(read), APP).external == ()
-    theirs.merge(upsert(case.view([(1, "theirs", 1)])), stamp(1, OTHER))
+    theirs.merge(upsert(case.view([(1, "theirs", 1)])), commit_metadata(1, OTHER))
     found = target.since_ours(target.commits(target.newest()), APP)
     (named,) = found.external
     assert named.startswith(f"version {target.newest()}: ")
-    assert (found.stamp, found.went_back) == (stamp(1), False)
+    assert (found.commit_metadata, found.went_back) == (commit_metadata(1), False)
     assert external_since(target.commits(target.newest()), read, APP) == (named,)
     # The planner reads the same.
     state = read_target(case.url, APP)
     assert (state.exists, state.version, state.applied) == (True, target.newest(), 1)
     assert (state.owner, state.mode) == (("shop", "one", T), Mode.CURRENT)
-    assert (state.external, state.stamp, state.standing) == ((named,), stamp(1), stamp(1))
+    assert (state.external, state.commit_metadata, state.standing) == (
+        (named,),
+        commit_metadata(1),
+        commit_metadata(1),
+    )
     reader = open_reader(case.url)
     assert reader is not None
     assert [one.version for one in reader.commits(2)] == [state.version, state.version - 1]
@@ -240,7 +253,7 @@ def test_of_two_commits_one_is_refused_by_name(case: Case) -> None:
 
 def test_files_are_measured_and_rewritten(case: Case) -> None:
     target = case.made()
-    target.merge(upsert(case.view([(4, "new", 40)])), stamp(2))
+    target.merge(upsert(case.view([(4, "new", 40)])), commit_metadata(2))
     rows = case.rows()
     before = case.open().files.measure(THRESHOLDS)
     assert before.files > 0 and before.rows - before.deleted == len(rows)

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 from tests.faults.camera import Camera, Image
 from tests.faults.every_mode import LOG, NOW, PAST, TABLES, EveryMode
 from tests.faults.jobs import Jobs, proof_plan, unique
-from tideline.contract.maintenance import Upkeep
+from tideline.contract.maintenance import MaintenanceOutcome
 from tideline.contract.modes import Mode
 from tideline.contract.receipt import Outcome, Receipt
-from tideline.contract.verification import Proof
+from tideline.contract.verification import VerificationOutcome
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,7 +117,7 @@ class Deaths:
 
         def job(jobs: Jobs) -> None:
             receipt = jobs.maintain(name, *names)
-            failed = [one for one in receipt.tables if one.outcome is Upkeep.FAILED]
+            failed = [one for one in receipt.tables if one.outcome is MaintenanceOutcome.FAILED]
             assert not failed, failed
 
         self._die("maintain", job)
@@ -127,7 +127,7 @@ class Deaths:
     def verify(self) -> None:
         """`NOW` is proven equal; and while it is damaged it is not, however often it is tried."""
         plan = proof_plan(self.tables, unique("v"))
-        self._die("verify", lambda jobs: _is(jobs.verify(plan).proof, Proof.EQUAL))
+        self._die("verify", lambda jobs: _is(jobs.verify(plan).outcome, VerificationOutcome.EQUAL))
         self._camera.shoot("equal")
         (equal,) = self._camera.album()
         target, key = self.tables.target(NOW), self._random.choice(self.tables.rows(NOW))["id"]

@@ -17,12 +17,13 @@ from urllib.parse import unquote
 
 from devtools.demo.compare import read_warehouse
 from tests.fixtures.parts import Event, History, Row, Shaped, schema_of
-from tideline.contract.manifest import Copied, Floor
+from tideline.contract.manifest import Copied, DeleteBefore
 from tideline.contract.modes import Mode
 from tideline.contract.steps import ColumnStep, StepKind
 
 NOW, LOG, PAST, BAG = "public.now", "public.log", "public.past", "public.bag"
-"""Kept as current, append and history; and one without a key, whose equal rows are counted."""
+"""Compliance as current, append and history; and one without a key, whose equal rows are
+counted."""
 KEYED = (NOW, LOG, PAST)
 TABLES = (*KEYED, BAG)
 _COLUMNS = {"id": "int64", "a": "string", "b": "int32"}
@@ -72,7 +73,7 @@ class EveryMode:
         first, low = h.last_number, h.last_seq
         h.commit(*(Row(BAG, "r", {"a": a, "b": b}) for a, b in self.bag))
         copied = Copied(first, h.last_seq, rows, ())
-        self._commit(3 * rows, floors=[Floor(BAG, low, "dump", copied)])
+        self._commit(3 * rows, deletes_before=[DeleteBefore(BAG, low, "dump", copied)])
 
     def more(self, count: int, *, manifests: int = 2, step: bool = False) -> None:
         """So many changes, over a few manifests; with ``step``, a column comes in between."""
@@ -112,7 +113,7 @@ class EveryMode:
 
     def content(self, table: str, root: Path | None = None) -> Content:
         """What it does hold, in the same words; of another copy of ``root``, if one is given."""
-        return Counter(self._told(table, row) for row in self.rows(table, root))
+        return Counter(self._reported(table, row) for row in self.rows(table, root))
 
     def digest(self, table: str, root: Path | None = None) -> str:
         """Of every column of every row; but of those that say which plan brought it."""
@@ -149,7 +150,7 @@ class EveryMode:
         names = ("a", "b", *(name for name in self.added if name in values))
         return tuple(values[name] for name in names)
 
-    def _told(self, table: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _reported(self, table: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
         values = (row["a"], row["b"], *(row[name] for name in self.added if name in row))
         if table == BAG:
             return values
@@ -164,10 +165,10 @@ class EveryMode:
 
     # -- what happens ------------------------------------------------------------------------------
 
-    def _commit(self, count: int, *, floors: Sequence[Floor] = ()) -> None:
+    def _commit(self, count: int, *, deletes_before: Sequence[DeleteBefore] = ()) -> None:
         first = self.history.last_seq + 1
         events = [self._event(first + at, TABLES[at % len(TABLES)]) for at in range(count)]
-        self.history.commit(*events, floors=floors)
+        self.history.commit(*events, deletes_before=deletes_before)
 
     def _event(self, seq: int, table: str) -> Event:
         if table == BAG:

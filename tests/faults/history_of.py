@@ -30,7 +30,7 @@ from devtools.simulation.history import (
     Row,
     RunHistory,
 )
-from devtools.simulation.told import told
+from devtools.simulation.reported import reported
 from tests.faults.warehouse import Target, Warehouse
 from tests.fixtures.source_text import column_texts
 from tests.support.ledger import (
@@ -77,8 +77,8 @@ class ChainRead:
     schemas: dict[str, TableSchema] = field(default_factory=dict)
 
     def state_at(self, number: int) -> OpenState:
-        link = self.chain.read(number)
-        return OpenState() if link is None else self.chain.open_state(link)
+        entry = self.chain.read(number)
+        return OpenState() if entry is None else self.chain.open_state(entry)
 
     @property
     def tail(self) -> int:
@@ -93,7 +93,7 @@ class ChainRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ChunkEvent:
     """A run's history."""
 
     history: RunHistory
@@ -127,7 +127,7 @@ def tell(
     merges: int = 12,
     liveness: Liveness | None = None,
     commits: Sequence[MergeCommit] = (),
-) -> Told:
+) -> ChunkEvent:
     """The history of the run of ``work``, which has ended, with all of it captured.
 
     ``prefix``: what the tables' names in the chain begin with. ``commits``: real ones, which are
@@ -152,7 +152,7 @@ def tell(
         liveness=liveness,
         ordered=False,
     )
-    return Told(history)
+    return ChunkEvent(history)
 
 
 def read_chain(settings: Settings, names: Mapping[str, str]) -> ChainRead:
@@ -160,16 +160,16 @@ def read_chain(settings: Settings, names: Mapping[str, str]) -> ChainRead:
     store = open_store(settings.store)
     found = ChainRead(Chain(store, settings.pipeline))
     for number in itertools.count(1):
-        link = found.chain.read(number)
-        if link is None:
+        entry = found.chain.read(number)
+        if entry is None:
             return found
-        found.manifests.append(link.manifest)
-        found.digests.append(link.digest)
-        used = {part.schema for part in link.manifest.parts}
-        used |= {event.after for event in link.manifest.schema_events}
+        found.manifests.append(entry.manifest)
+        found.digests.append(entry.digest)
+        used = {part.schema for part in entry.manifest.parts}
+        used |= {event.after for event in entry.manifest.schema_events}
         for fingerprint in used - found.schemas.keys():
             found.schemas[fingerprint] = found.chain.read_schema(fingerprint)
-        for part in link.manifest.parts:
+        for part in entry.manifest.parts:
             rows = _read_part(store, part)
             schema, short = found.schemas[part.schema], names.get(part.table, part.table)
             changes, events = _changes(rows, schema, short)
@@ -281,7 +281,7 @@ def _manifests(chain: ChainRead) -> Iterable[ChainManifest]:
         events = [event for part in manifest.parts for event in chain.events[part.key]]
         position = manifest.position
         lsn = position.end_lsn if isinstance(position, PostgresPosition) else None
-        yield told(manifest, own, events, position=lsn)
+        yield reported(manifest, own, events, position=lsn)
 
 
 def _cuts(tail: int, random_: random.Random, merges: int) -> list[int]:
@@ -325,7 +325,7 @@ def commit_of(
         rows=rows,
         whole=whole,
         generation=plan.generation,
-        begins_seq=state.generation_seq if state.generation else 0,
+        starts_seq=state.generation_seq if state.generation else 0,
         total=total if whole and plan.table.endswith(f".{BANK}") else None,
     )
 

@@ -61,10 +61,10 @@ def play(rounds: int, counts: Counter[str], *, seed: int, folder: Path, recoveri
                 traceback.print_exc()
                 counts[_BROKEN_OFF] += 1
             counts["seconds"] += round(time.monotonic() - begun)
-            print(told(counts), flush=True)
+            print(reported(counts), flush=True)
 
 
-def told(counts: Counter[str]) -> str:
+def reported(counts: Counter[str]) -> str:
     """The table of counts, and what came of the races."""
     columns = (*COLUMNS, _BROKEN_OFF)
     widths = [max(len(name), len(str(counts[name]))) for name in columns]

@@ -24,7 +24,7 @@ from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan, app_id
 from tideline.contract.receipt import Outcome, Receipt
 from tideline.contract.schema import parse_table
-from tideline.contract.verification import TableCheck, TableProof, VerifyPlan
+from tideline.contract.verification import TableCheck, TableResult, VerifyPlan
 from tideline.planner import begin_rebuild, next_step, plan_merge
 from tideline.planner.maintaining import order_maintenance
 from tideline.planner.progress import target_of
@@ -82,7 +82,7 @@ class Jobs:
             if plan is None:
                 return
             self.on_point("planned")
-            assert not plan.held, plan.held
+            assert not plan.delayed, plan.delayed
             receipt = self.run(plan)
             failed = [one for one in receipt.tables if one.outcome is Outcome.FAILED]
             assert not failed, failed
@@ -104,7 +104,7 @@ class Jobs:
             open_store(settings.store).put(key, msgspec.json.encode(receipt))
         return receipt
 
-    def verify(self, plan: VerifyPlan) -> TableProof:
+    def verify(self, plan: VerifyPlan) -> TableResult:
         """Compare, and keep the result."""
         from tideline_spark.verify import run_verification
 
@@ -121,9 +121,9 @@ def proof_plan(tables: EveryMode, name: str) -> VerifyPlan:
     """Compares `NOW`, which must be merged, with what its source holds, read as one chunk."""
     history = tables.history
     settings, schema = history.settings, history.schemas[NOW]
-    link = history.chain.tail()
-    assert link is not None
-    tail, state = link.manifest, history.chain.open_state(link).tables[NOW]
+    entry = history.chain.tail()
+    assert entry is not None
+    tail, state = entry.manifest, history.chain.open_state(entry).tables[NOW]
     target = target_of(settings, tail, NOW, state)
     assert target.applied is not None
     columns = [one.name for one in schema.columns]

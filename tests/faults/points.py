@@ -45,12 +45,12 @@ POINTS = (
     Point("after-manifest", "the manifest is durable, nothing follows from it yet", count=5),
     Point("before-confirm", "durable, not confirmed to the source", count=2),
     Point("after-confirm", "confirmed to the source", count=2),
-    Point("after-low", "the low mark is written", "dump", 2),
-    Point("after-fence", "what the low mark asks for is visible", "dump"),
+    Point("after-low", "the low watermark is written", "dump", 2),
+    Point("after-fence", "what the low watermark asks for is visible", "dump"),
     Point("inside-select", "some of a chunk's rows have come", "dump", 2),
     Point("after-select", "a chunk is read", "dump", 2),
-    Point("between-marks", "a chunk is decoded, its high mark not written", "dump", 2),
-    Point("after-high", "the high mark is written", "dump", 2),
+    Point("between-watermarks", "a chunk is decoded, its high watermark not written", "dump", 2),
+    Point("after-high", "the high watermark is written", "dump", 2),
     Point("before-chunk-put", "before the PUT of a chunk's rows", "dump", 2),
     Point("after-chunk-put", "after it", "dump", 2),
     Point("between-chunks", "the next chunk is about to be asked for", "dump", 3),
@@ -90,9 +90,9 @@ def kill_at(
     request = None
     if point.need == "dump":
         request = DumpRequest(f"round-{uuid.uuid4().hex[:8]}", (table,), chunk_rows=100)
-        asker = pipeline.asker()
-        asker.ask(request)
-        asker.close()
+        control_client = pipeline.control_client()
+        control_client.ask(request)
+        control_client.close()
     elif point.need == "huge transaction":
         worker.wait_point("reading")
         write_huge()
@@ -114,9 +114,9 @@ def taken_over(pipeline: Pipeline[Any], last: Manifest) -> Manifest:
     found = [last]
 
     def taken() -> bool:
-        link = pipeline.chain.read(found[-1].manifest_number + 1)
-        if link is not None:
-            found.append(link.manifest)
+        entry = pipeline.chain.read(found[-1].manifest_number + 1)
+        if entry is not None:
+            found.append(entry.manifest)
         return found[-1].term != last.term
 
     poll("another worker takes over", taken)
@@ -128,13 +128,13 @@ def wake(round_: Round) -> None:
     """Let a frozen worker go on, after another one took over: it ends as one that was fenced,
     unless it had said before that it stopped."""
     round_.worker.signal(signal.SIGCONT)
-    code, said = round_.worker.wait(), round_.worker.output()
-    assert "Traceback" not in said, said[-3000:]
+    code, reported = round_.worker.wait(), round_.worker.output()
+    assert "Traceback" not in reported, reported[-3000:]
     if round_.point.name == "after-release":
-        assert code == 0, said[-3000:]
+        assert code == 0, reported[-3000:]
         return
-    assert (code, "Fenced" in said) == (FENCED, True), (
-        f"{round_.point.name}: {code}\n{said[-3000:]}"
+    assert (code, "Fenced" in reported) == (FENCED, True), (
+        f"{round_.point.name}: {code}\n{reported[-3000:]}"
     )
 
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from tests.faults.every_mode import KEYED, EveryMode
 from tests.faults.jobs import Jobs, proof_plan, unique
 from tideline.contract.errors import Fenced, Unavailable
-from tideline.contract.maintenance import Upkeep
+from tideline.contract.maintenance import MaintenanceOutcome
 from tideline.contract.modes import Mode
 from tideline.contract.receipt import Outcome, Receipt
-from tideline.contract.verification import Proof
+from tideline.contract.verification import VerificationOutcome
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,9 +43,9 @@ class Races:
         starts = threading.Barrier(2, timeout=_PATIENCE_S)
         merge = [self._merge(starts, *names), self._merge(starts, *names)]
         upkeep = self._maintain(*(name for name in names or KEYED if name in KEYED))
-        *_, said = _together(*merge, upkeep, lambda: plain.verify(proof).proof)
-        assert said in (Proof.EQUAL, Proof.UNPROVEN), said
-        self.counts[f"verified {said}"] += 1
+        *_, reported = _together(*merge, upkeep, lambda: plain.verify(proof).outcome)
+        assert reported in (VerificationOutcome.EQUAL, VerificationOutcome.UNPROVEN), reported
+        self.counts[f"verified {reported}"] += 1
         self._ends(plain)
 
     def rebuilds(self, table: str, mode: Mode) -> None:
@@ -96,7 +96,7 @@ class Races:
             for one in receipt.tables:
                 self.counts[f"maintain {one.outcome.value}"] += 1
                 lost = one.error_kind == Unavailable.__name__
-                assert one.outcome is not Upkeep.FAILED or lost, one
+                assert one.outcome is not MaintenanceOutcome.FAILED or lost, one
 
         return maintain
 

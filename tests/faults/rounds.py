@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from devtools.simulation.history import Liveness, MergeCommit, Violation
 from devtools.simulation.oracle import check
-from tests.faults.history_of import Told, tell
+from tests.faults.history_of import ChunkEvent, tell
 from tests.faults.points import POINTS, Point, Round, kill_at, taken_over, wake
 from tests.faults.rewired import rewired
 from tests.faults.s3_faults import S3Faults, Trouble
@@ -86,7 +86,7 @@ class Verdict:
 
     violations: list[Violation]
     counts: Counter[str]
-    told: Told
+    reported: ChunkEvent
 
 
 Play = Callable[[Stage, random.Random], None]
@@ -122,20 +122,20 @@ def play(stage: Stage, names: Sequence[str], *, seed: int, merges: int = 12) -> 
     if stage.merge is not None:
         commits += stage.merge()
     live = Liveness(ended_s, HEARTBEAT_BOUND_S, heartbeat_s, unended)
-    told = _tell(stage, seed=seed, merges=merges, live=live, commits=commits)
+    reported = _tell(stage, seed=seed, merges=merges, live=live, commits=commits)
     stage.counts["runs"] += 1
-    stage.counts["changes"] += told.changes
-    stage.counts["manifests"] += len(told.history.manifests)
-    stage.counts["merges"] += len(told.history.commits)
-    return Verdict(check(told.history), stage.counts, told)
+    stage.counts["changes"] += reported.changes
+    stage.counts["manifests"] += len(reported.history.manifests)
+    stage.counts["merges"] += len(reported.history.commits)
+    return Verdict(check(reported.history), stage.counts, reported)
 
 
 def _tell(
     stage: Stage, *, seed: int, merges: int, live: Liveness, commits: Sequence[MergeCommit]
-) -> Told:
+) -> ChunkEvent:
     """The history, once every value that merges found nowhere was read again."""
     for _ in range(3):
-        told = tell(
+        reported = tell(
             stage.pipeline.settings,
             stage.work,
             prefix=stage.prefix,
@@ -144,7 +144,7 @@ def _tell(
             liveness=live,
             commits=commits,
         )
-        waiting = told.pending()
+        waiting = reported.pending()
         if not waiting:
             break
         worker = stage.pipeline.start()
@@ -155,7 +155,7 @@ def _tell(
         stage.counts["read again"] += sum(len(keys) for keys in waiting.values())
         if stage.merge is not None:
             commits = [*commits, *stage.merge()]
-    return told
+    return reported
 
 
 # -- faults ------------------------------------------------------------------------------------
@@ -262,9 +262,9 @@ def queue_lost(stage: Stage, random_: random.Random) -> None:
     assert stage.queue is not None
     worker = _at_work(stage)
     request = DumpRequest(f"lost-{uuid.uuid4().hex[:8]}", (f"{stage.prefix}items",), delay_ms=20)
-    asker = stage.pipeline.asker()
-    asker.ask(request)
-    asker.close()
+    control_client = stage.pipeline.control_client()
+    control_client.ask(request)
+    control_client.close()
     stage.asked.append(request)
     worker.wait_point("request-claimed")
     stage.queue.kill()

@@ -89,16 +89,16 @@ def test_redis_is_flushed_while_a_request_is_open(
     shop: Pipeline[Database], valkey: ValkeyServer
 ) -> None:
     request = DumpRequest("full-1", (CALM,), chunk_rows=20, delay_ms=1_000)
-    with working(shop, seed=32), shop.asking() as asker:
-        asker.ask(request)
-        asker.ask(request)
+    with working(shop, seed=32), shop.asking() as control_client:
+        control_client.ask(request)
+        control_client.ask(request)
         shop.wait_state("the dump has begun", lambda state: chunks(state, "full-1") >= 2)
         valkey.flush()
         assert chunks(shop.state(), "full-1") >= 2, "the dump ended too early"
-        asker.ask(request)
+        control_client.ask(request)
         shop.hurry()
         shop.wait_state("the dump ends", lambda state: ended(state, "full-1"))
-        poll("the worker is seen again", lambda: len(asker.workers()) == 1)
+        poll("the worker is seen again", lambda: len(control_client.workers()) == 1)
         valkey.flush()
         answer = shop.ask(request)
         assert answer.state is RequestState.DONE, answer
@@ -109,8 +109,8 @@ def test_redis_is_flushed_while_a_request_is_open(
 def test_redis_is_stopped_for_a_while(shop: Pipeline[Database], valkey: ValkeyServer) -> None:
     # Nobody can hurry it while Redis is away.
     request = DumpRequest("full-1", (CALM,), chunk_rows=40, delay_ms=800)
-    with working(shop, seed=33) as worker, shop.asking() as asker:
-        asker.ask(request)
+    with working(shop, seed=33) as worker, shop.asking() as control_client:
+        control_client.ask(request)
         shop.wait_state("the dump has begun", lambda state: chunks(state, "full-1") >= 1)
         valkey.stop()
         before = shop.manifest()

@@ -92,14 +92,14 @@ def test_a_stop_while_the_slot_waits(first: Pipeline[Database]) -> None:
         cursor.execute("INSERT INTO t VALUES (1000, 'open')")
     worker = first.start()
     worker.wait_output("making the replication slot")
-    asker = first.asker()
+    control_client = first.control_client()
 
     def named() -> bool:
-        return any(f"process {backend}" in str(status.note) for status in asker.workers())
+        return any(f"process {backend}" in str(status.note) for status in control_client.workers())
 
     poll("the status says whom it waits for", named)
     worker.terminate()
-    asker.close()
+    control_client.close()
     assert first.database.rows(f"SELECT 1 {SLOTS}") == []
     older.commit()
     older.close()

@@ -59,12 +59,12 @@ class Probe:
         """Return once that is the answer."""
         found: list[tuple[int, str]] = []
 
-        def said() -> bool:
+        def reported() -> bool:
             found[:] = [self.ask(path)]
             return found[0][0] == code and words in found[0][1]
 
         try:
-            poll(f"{path} says {code}, {words!r}", said)
+            poll(f"{path} says {code}, {words!r}", reported)
         except AssertionError as error:
             raise AssertionError(f"{error}; it says {found}") from None
 
@@ -139,7 +139,7 @@ def server(s3: S3Server) -> Iterator[S3Server]:
 def test_the_store_is_away(
     database: Database, server: S3Server, pipeline_of: PipelineFactory, started: ProbeFactory
 ) -> None:
-    """Neither is ready, and both are alive: nobody gains by starting them anew."""
+    """Neither is ready, and both are alive: nobody gains by starting them again."""
     database.run("CREATE TABLE items (id int PRIMARY KEY)")
     shop = pipeline_of(database, capture=LIMITS, store={**s3_store(server), **STORE})
     active = started(shop)
@@ -153,8 +153,8 @@ def test_the_store_is_away(
     since = time.monotonic()
     while time.monotonic() - since < 2 * LIMIT_S:
         for probe in (active, passive):
-            code, said = probe.ask("/healthz")
-            assert code == 200, said
+            code, reported = probe.ask("/healthz")
+            assert code == 200, reported
             assert probe.ask("/readyz")[0] == 503
         time.sleep(0.2)
     os.kill(server.pid, signal.SIGCONT)
@@ -173,8 +173,8 @@ def test_the_source_is_away(
         probe.says("/readyz", 200, "active, reads the log")
         server.stop()
         probe.says("/readyz", 503, "the source's log is not read")
-        code, said = probe.ask("/healthz")
-        assert code == 200, said
+        code, reported = probe.ask("/healthz")
+        assert code == 200, reported
         server.start()
         probe.says("/readyz", 200, "active, reads the log")
         probe.worker.terminate()
@@ -190,8 +190,8 @@ def test_waiting_for_a_transaction_of_somebody_else_is_no_hanging(
         probe.says("/readyz", 503, "active, but the source's log is not read")
         since = time.monotonic()
         while time.monotonic() - since < 1.5 * LIMIT_S:
-            code, said = probe.ask("/healthz")
-            assert code == 200, said
+            code, reported = probe.ask("/healthz")
+            assert code == 200, reported
             assert probe.ask("/readyz")[0] == 503
             time.sleep(0.2)
         busy.commit()

@@ -38,8 +38,8 @@ MISSED_S = 3.0
     [
         ("mariadb", "before-part-put", 6, False),
         ("mariadb", "between-parts-and-manifest", 6, False),
-        ("mariadb", "between-marks", 7, True),
-        ("mysql8", "between-marks", 5, False),
+        ("mariadb", "between-watermarks", 7, True),
+        ("mysql8", "between-watermarks", 5, False),
         ("mysql8", "after-manifest", 8, False),
         ("mysql8", "between-chunks", 8, True),
     ],
@@ -131,7 +131,7 @@ class TestServerAway:
             worker = shop.start()
             knows_tables(shop)
             server.kill()
-            worker.wait_output("it begins anew")
+            worker.wait_output("it starts again")
             server.start()
             worker.wait_point("reading", 2)
             traffic.wait_for(50)
@@ -222,7 +222,7 @@ def cut_one(database: MysqlDatabase, worker: WorkerProcess, number: int) -> None
 
 def failures(worker: WorkerProcess) -> int:
     """How many sessions have failed."""
-    return worker.output().count("it begins anew")
+    return worker.output().count("it starts again")
 
 
 def kill(database: MysqlDatabase, session: int) -> None:

@@ -44,11 +44,11 @@ def echo(peer: socket.socket) -> None:
             return
 
 
-def client(proxy: Proxy, said: bytes = b"hello") -> socket.socket:
-    """A connection over which ``said`` has come back."""
+def client(proxy: Proxy, reported: bytes = b"hello") -> socket.socket:
+    """A connection over which ``reported`` has come back."""
     sock = socket.create_connection((LOOPBACK, proxy.port))
     sock.settimeout(PATIENCE_S)
-    assert asked(sock, said) == said
+    assert asked(sock, reported) == reported
     return sock
 
 
@@ -102,7 +102,7 @@ def test_a_half_open_connection_stays_dead(proxy: Proxy) -> None:
         proxy.end(fault)
         one.sendall(b"lost too")
         assert silent(one)
-        assert proxy.open == 2, "somebody was told"
+        assert proxy.open == 2, "someone was told"
 
 
 def test_what_is_slow_arrives(proxy: Proxy) -> None:

@@ -72,8 +72,8 @@ def recovers(shop: Shop, what: str) -> None:
         last = shop.pipeline.manifest().manifest_number
         if last == before.manifest_number:
             return False
-        news = shop.pipeline.chain.links(before.manifest_number + 1, last)
-        parts = [part for link in news for part in link.manifest.parts]
+        news = shop.pipeline.chain.entries(before.manifest_number + 1, last)
+        parts = [part for entry in news for part in entry.manifest.parts]
         return any(part.table == shop.calm and part.operations.get("c") for part in parts)
 
     poll(f"the worker goes on after {what}", durable)
@@ -102,10 +102,10 @@ class TestSource:
         """One kind of failure after the other; a dump is under way all the time."""
         with (
             away(conforming, pipeline_of) as (shop, worker, proxy),
-            shop.pipeline.asking() as asker,
+            shop.pipeline.asking() as control_client,
         ):
             request = DumpRequest("through-it-all", (shop.calm,), chunk_rows=5, delay_ms=500)
-            asker.ask(request)
+            control_client.ask(request)
             shop.read_some("through-it-all", 2)
             poll("all connections are there", lambda: proxy.open > 3)
             assert proxy.cut() > 3
@@ -161,7 +161,7 @@ class TestSource:
 
 def failures(worker: WorkerProcess) -> int:
     """How many sessions have failed."""
-    return worker.output().count("it begins anew")
+    return worker.output().count("it starts again")
 
 
 def has_failed(worker: WorkerProcess, before: int) -> bool:
@@ -170,8 +170,8 @@ def has_failed(worker: WorkerProcess, before: int) -> bool:
 
 def retries(worker: WorkerProcess) -> int:
     """How often the log tells that the store does not answer."""
-    told = worker.output()
-    return told.count("the store does not answer") + told.count("the store is unavailable")
+    reported = worker.output()
+    return reported.count("the store does not answer") + reported.count("the store is unavailable")
 
 
 def has_retried(worker: WorkerProcess, before: int) -> bool:
@@ -252,8 +252,8 @@ def test_redis(database: Database, pipeline_of: PipelineFactory) -> None:
             (Fault(), Fault(stall=True), Fault(drop="server"), Fault(drop="client"))
         ):
             request = DumpRequest(f"r{number}", (shop.calm,), keys=((str(number + 1),),))
-            with shop.pipeline.asking() as asker:
-                asker.ask(request)
+            with shop.pipeline.asking() as control_client:
+                control_client.ask(request)
             proxy.begin(fault)
             proxy.cut() if number == 0 else None
             recovers(shop, f"{fault} of redis")

@@ -35,7 +35,7 @@ class TestUnderTraffic:
             worker = shop.start()
             in_a_dump(shop)
             own_postgres.kill()
-            worker.wait_output("it begins anew")
+            worker.wait_output("it starts again")
             own_postgres.start()
             worker.wait_point("reading", 2)
             traffic.wait_for(100)
@@ -104,9 +104,9 @@ class TestRefused:
         good = pipeline_of(items)
         text = config.read_text().replace(good.settings.store.url, f"{tmp_path.as_uri()}/taken/x")
         config.write_text(text)
-        said = capture(config, code=2)
-        assert "taken" in said
-        assert "hint: " in said
+        reported = capture(config, code=2)
+        assert "taken" in reported
+        assert "hint: " in reported
         assert slots(items) == []
 
     def test_a_wrong_password_of_the_source(
@@ -114,9 +114,9 @@ class TestRefused:
     ) -> None:
         dsn = postgres.dsn(items.name, password=CANARY)
         shop = pipeline_of(items, source={"url": dsn})
-        said = capture(shop.config, code=2)
-        assert "password authentication failed" in said
-        assert "TIDELINE_SOURCE__PASSWORD" in said
+        reported = capture(shop.config, code=2)
+        assert "password authentication failed" in reported
+        assert "TIDELINE_SOURCE__PASSWORD" in reported
         assert shop.tail() is None
 
     def test_a_wrong_password_of_redis(
@@ -125,11 +125,11 @@ class TestRefused:
         """Redis takes no part in what is durable: all is captured, and the output says why."""
         port = urlsplit(valkey.url()).port
         shop = pipeline_of(items, control={"url": f"redis://:{CANARY}@127.0.0.1:{port}/0"})
-        said = capture(shop.config, "--until-idle", str(IDLE_S), code=0)
-        assert "redis refuses the login of control.url" in said
+        reported = capture(shop.config, "--until-idle", str(IDLE_S), code=0)
+        assert "redis refuses the login of control.url" in reported
         assert len(check_equal(shop.settings, items, ["public.items"]).table("public.items")) == 50
 
-    def test_a_slot_that_was_made_anew(self, items: Database, pipeline_of: PipelineFactory) -> None:
+    def test_a_slot_that_was_recreated(self, items: Database, pipeline_of: PipelineFactory) -> None:
         """Changes between the two slots are in no log that anyone will get to read."""
         shop = pipeline_of(items)
         shop.drain()
@@ -141,10 +141,10 @@ class TestRefused:
             "UPDATE items SET v = 'lost' WHERE id = 7",
             f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')",
         )
-        said = capture(shop.config, code=4)
-        assert slot in said
-        assert "not the log it was" in said
-        assert "start the pipeline anew under another name" in said
+        reported = capture(shop.config, code=4)
+        assert slot in reported
+        assert "not the log it was" in reported
+        assert "start a new pipeline under another name" in reported
         assert shop.manifest().last_seq == before.last_seq
 
 
@@ -157,13 +157,13 @@ def capture(config: Path, *words: str, code: int) -> str:
         check=False,
         timeout=200,
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == code, said
-    assert CANARY not in said
-    assert "Traceback" not in said
+    reported = done.stdout + done.stderr
+    assert done.returncode == code, reported
+    assert CANARY not in reported
+    assert "Traceback" not in reported
     for path in config.parent.rglob("*"):
         assert path == config or not path.is_file() or CANARY.encode() not in path.read_bytes()
-    return said
+    return reported
 
 
 def slots(database: Database) -> list[str]:

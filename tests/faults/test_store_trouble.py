@@ -107,7 +107,7 @@ class TestAnswersThatGoWrong:
         second = following(first, rows=1)
         assert chain.append(second).manifest == second
         assert trouble.met == 1
-        assert [link.manifest for link in chain.links(1, 2)] == [first, second]
+        assert [entry.manifest for entry in chain.entries(1, 2)] == [first, second]
 
     def test_nor_does_a_412_make_anothers_manifest_ours(
         self, faults: S3Faults, store: ObjectStore
@@ -211,7 +211,7 @@ class TestLateDuplicates:
             chain.append(manifests[-1])
             manifests.append(following(manifests[-1], rows=1))
         assert faults.deliver_late() == [412, 412, 412]
-        assert [link.manifest for link in chain.links(1, 3)] == manifests[:3]
+        assert [entry.manifest for entry in chain.entries(1, 3)] == manifests[:3]
 
     @pytest.mark.parametrize("order", ["takeover-first", "late-first"])
     def test_a_zombies_manifest_around_a_takeover(
@@ -244,7 +244,7 @@ class TestLateDuplicates:
                 successor.append(theirs)
             assert zombie.append(ours).manifest == ours
             expected = ours
-        assert [link.manifest for link in successor.links(1, 2)] == [first, expected]
+        assert [entry.manifest for entry in successor.entries(1, 2)] == [first, expected]
 
     def test_a_part_is_the_same_part(self, faults: S3Faults, store: ObjectStore) -> None:
         faults.add(Trouble(kind="put", kept=True, status=500, times=2))

@@ -36,7 +36,7 @@ from tests.support.proxy import Fault, Proxy
 from tideline.contract.manifest import Manifest, ManifestKind, OpenRequest, OpenState
 from tideline.contract.position import MysqlPosition
 from tideline.contract.request import Action, Command, DumpRequest, RequestState
-from tideline.control import GROUP, Asker, stream_key
+from tideline.control import GROUP, ControlClient, stream_key
 from tideline.settings import Control
 from tideline_capture.sources.mysql.binlog.stream import open_stream
 from tideline_capture.sources.mysql.server_ids import free_server_id
@@ -129,11 +129,14 @@ def test_five_seconds_after_a_kill(shop: Shop) -> None:
     """A dump goes on where it was, and one that was paused stays paused, until it is resumed."""
     first = shop.start()
     second = shop.pipeline.start()
-    with shop.writers(), shop.pipeline.asking() as asker:
-        poll("there are two", lambda: {w.state for w in asker.workers()} == {"live", "passive"})
-        asker.ask(DumpRequest("goes-on", (shop.calm,), chunk_rows=20, delay_ms=400))
-        asker.ask(DumpRequest("paused", (shop.busy,), chunk_rows=5, delay_ms=5_000))
-        asker.command(Command("pause", Action.PAUSE, requests=("paused",)))
+    with shop.writers(), shop.pipeline.asking() as control_client:
+        poll(
+            "there are two",
+            lambda: {w.state for w in control_client.workers()} == {"live", "passive"},
+        )
+        control_client.ask(DumpRequest("goes-on", (shop.calm,), chunk_rows=20, delay_ms=400))
+        control_client.ask(DumpRequest("paused", (shop.busy,), chunk_rows=5, delay_ms=5_000))
+        control_client.command(Command("pause", Action.PAUSE, requests=("paused",)))
         shop.pipeline.wait_state("one is paused", lambda s: is_paused(s, "paused"))
         shop.read_some("goes-on", 5)
         first.kill()
@@ -150,8 +153,8 @@ def test_five_seconds_after_a_kill(shop: Shop) -> None:
         assert answer.state is RequestState.DONE, answer
         waiting = shop.progress("paused")
         assert waiting is not None and waiting.paused
-        poll("it is told", partial(is_told, asker, "paused", RequestState.PAUSED))
-        asker.command(Command("resume", Action.RESUME, requests=("paused",)))
+        poll("it is told", partial(is_told, control_client, "paused", RequestState.PAUSED))
+        control_client.command(Command("resume", Action.RESUME, requests=("paused",)))
         assert shop.pipeline.ask(waiting.request).state is RequestState.DONE
     second.terminate()
     shop.pipeline.drain()
@@ -172,8 +175,8 @@ def is_paused(state: OpenState, request_id: str) -> bool:
     return item is not None and item.paused
 
 
-def is_told(asker: Asker, request_id: str, state: RequestState) -> bool:
-    answer = asker.answer(request_id)
+def is_told(control_client: ControlClient, request_id: str, state: RequestState) -> bool:
+    answer = control_client.answer(request_id)
     return answer is not None and answer.state is state
 
 
@@ -186,11 +189,11 @@ def test_one_that_slept_leaves_nothing_behind(
     shop = make_shop(conforming, pipeline_of, capture={"request_claim_s": 100.0, **QUICKLY})
     sleeper = shop.start()
     pipeline = shop.pipeline
-    with shop.writers(), shop.pipeline.asking() as asker:
-        asker.ask(DumpRequest("runs", (shop.calm,), chunk_rows=50, delay_ms=1_000))
-        poll("it is told", partial(is_told, asker, "runs", RequestState.RUNNING))
+    with shop.writers(), shop.pipeline.asking() as control_client:
+        control_client.ask(DumpRequest("runs", (shop.calm,), chunk_rows=50, delay_ms=1_000))
+        poll("it is told", partial(is_told, control_client, "runs", RequestState.RUNNING))
         sleeper.stop_at("inside-select")
-        assert is_told(asker, "runs", RequestState.RUNNING)
+        assert is_told(control_client, "runs", RequestState.RUNNING)
         last = pipeline.manifest()
         second = pipeline.start()
         takeover = taken_over(pipeline, last)
@@ -199,16 +202,16 @@ def test_one_that_slept_leaves_nothing_behind(
         # The sleeper is the only one that could take this.
         second.signal(signal.SIGSTOP)
         second.wait_stopped()
-        asker.ask(DumpRequest("later", (shop.calm,), keys=(("7",),)))
+        control_client.ask(DumpRequest("later", (shop.calm,), keys=(("7",),)))
         sleeper.signal(signal.SIGCONT)
         assert sleeper.wait() == FENCED, sleeper.output()[-3000:]
         assert "Traceback" not in sleeper.output()
         second.signal(signal.SIGCONT)
         taken_at = time.monotonic()
-        poll("the request is served", lambda: ended(asker, "later"))
+        poll("the request is served", lambda: ended(control_client, "later"))
         assert time.monotonic() - taken_at < 0.8 * pipeline.settings.capture.request_claim_s
-        assert is_told(asker, "runs", RequestState.DONE)
-        poll("one is left", lambda: [one.pid for one in asker.workers()] == [second.pid])
+        assert is_told(control_client, "runs", RequestState.DONE)
+        poll("one is left", lambda: [one.pid for one in control_client.workers()] == [second.pid])
         poll("all is acknowledged", lambda: pending(pipeline) == 0)
         check_sessions(shop, second)
     second.terminate()
@@ -221,8 +224,8 @@ def test_one_that_slept_leaves_nothing_behind(
     assert [path for path in store.rglob("*") if "#" in path.name] == [], "a file half written"
 
 
-def ended(asker: Asker, request_id: str) -> bool:
-    answer = asker.answer(request_id)
+def ended(control_client: ControlClient, request_id: str) -> bool:
+    answer = control_client.answer(request_id)
     return answer is not None and answer.state.final
 
 
@@ -299,10 +302,14 @@ def test_the_passive_one_costs_next_to_nothing(
     )
     pipeline = shop.pipeline
     address = port_of(pipeline.settings.source.url.get_secret_value())
-    with Proxy(address) as source, Proxy(s3.port) as store, shop.pipeline.asking() as asker:
+    with (
+        Proxy(address) as source,
+        Proxy(s3.port) as store,
+        shop.pipeline.asking() as control_client,
+    ):
         shop.start()
         second = pipeline.start(config=rewired(pipeline, {"source": source, "store": store}))
-        poll("it waits", lambda: {w.state for w in asker.workers()} == {"live", "passive"})
+        poll("it waits", lambda: {w.state for w in control_client.workers()} == {"live", "passive"})
         with shop.writers():
             first, begun = pipeline.manifest().manifest_number, time.monotonic()
             asked = len(store.requests)
@@ -402,13 +409,13 @@ def test_slower_puts_are_safe(
         Proxy(s3.port) as one,
         Proxy(s3.port) as other,
         shop.writers(),
-        shop.pipeline.asking() as asker,
+        shop.pipeline.asking() as control_client,
     ):
         ways = [one, other]
         active = shop.start(config=rewired(pipeline, {"store": one}))
         for _ in range(2):
             passive = pipeline.start(config=rewired(pipeline, {"store": ways[1]}))
-            poll("it waits", partial(is_passive, asker, passive))
+            poll("it waits", partial(is_passive, control_client, passive))
             last = pipeline.manifest()
             slow = ways[0].begin(Fault(delay_s=1.5 * QUICKLY["takeover_after_s"]))
             poll("the other one takes over", partial(has_term, pipeline, last.term + 1))
@@ -427,8 +434,10 @@ def has_term(pipeline: Pipeline[Any], term: int) -> bool:
     return pipeline.manifest().term == term
 
 
-def is_passive(asker: Asker, worker: WorkerProcess) -> bool:
-    return (worker.pid, "passive") in {(status.pid, status.state) for status in asker.workers()}
+def is_passive(control_client: ControlClient, worker: WorkerProcess) -> bool:
+    return (worker.pid, "passive") in {
+        (status.pid, status.state) for status in control_client.workers()
+    }
 
 
 def test_each_has_a_redis_of_its_own(
@@ -441,7 +450,7 @@ def test_each_has_a_redis_of_its_own(
     with ValkeyServer(tmp_path / "other-valkey") as other:
         first = shop.start()
         second = pipeline.start(config=rewired(pipeline, control={"url": other.url()}))
-        apart = Asker(Control(url=SecretStr(other.url())), pipeline.settings.pipeline)
+        apart = ControlClient(Control(url=SecretStr(other.url())), pipeline.settings.pipeline)
         poll("the other one waits", lambda: [w.state for w in apart.workers()] == ["passive"])
         request = DumpRequest("there", (shop.calm,), keys=(("7",),))
         apart.ask(request)

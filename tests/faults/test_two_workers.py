@@ -49,10 +49,10 @@ def test_the_passive_one_takes_over_after_a_kill(
     shop = pipeline_of(database, capture={"takeover_after_s": PATIENT_S})
     doomed = shop.start()
     shop.wait_state("the first dumps end", lambda s: CALM in s.tables and not s.requests)
-    with Workload(database.dsn, seed=11, pause_s=0.01) as traffic, shop.asking() as asker:
+    with Workload(database.dsn, seed=11, pause_s=0.01) as traffic, shop.asking() as control_client:
         successor = shop.start()
         assert passive(shop, successor).term == 1
-        asker.ask(DumpRequest("again", (CALM,), chunk_rows=100, delay_ms=2_000))
+        control_client.ask(DumpRequest("again", (CALM,), chunk_rows=100, delay_ms=2_000))
         shop.wait_state("a part of the dump is durable", lambda state: calm_rows(state) > 0)
         doomed.kill()
         killed_at, last, left = time.time(), shop.manifest(), open_dump(shop.state())
@@ -140,8 +140,8 @@ def written_at(manifest: Manifest) -> float:
 
 
 def statuses(shop: Pipeline[Database]) -> list[WorkerStatus]:
-    with shop.asking() as asker:
-        return asker.workers()
+    with shop.asking() as control_client:
+        return control_client.workers()
 
 
 def passive(shop: Pipeline[Database], worker: WorkerProcess) -> WorkerStatus:

@@ -37,7 +37,7 @@ def hurried(database: Database, pipeline_of: PipelineFactory) -> Pipeline[Databa
         ("before-part-put", 6),
         ("between-parts-and-manifest", 6),
         ("after-manifest", 8),
-        ("between-marks", 5),
+        ("between-watermarks", 5),
     ],
 )
 def test_killed_at_a_point(shop: Pipeline[Database], point: str, count: int) -> None:
@@ -47,7 +47,7 @@ def test_killed_at_a_point(shop: Pipeline[Database], point: str, count: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("point", "count"), [("between-marks", 20), ("between-chunks", 20), ("after-manifest", 5)]
+    ("point", "count"), [("between-watermarks", 20), ("between-chunks", 20), ("after-manifest", 5)]
 )
 def test_killed_with_a_chunk_read_ahead(
     hurried: Pipeline[Database], point: str, count: int
@@ -65,8 +65,10 @@ def test_killed_between_chunks_the_dump_goes_on(
         shop, "between-chunks", tables=(ORDERS,), once=under_way
     )
     left = open_dump(captured, killed_at)
-    floors = [f.seq for m in captured.manifests for f in m.floors if f.table == ORDERS]
-    assert floors == [left.first_low_seq]
+    deletes_before = [
+        f.seq for m in captured.manifests for f in m.deletes_before if f.table == ORDERS
+    ]
+    assert deletes_before == [left.first_low_seq]
     dumped = [c for c in captured.table(ORDERS) if c.op == "r" and c.seq > killed_at.last_seq]
     keys = {int(str(change.key[0])) for change in dumped} - reread(captured)
     assert left.last_key is not None

@@ -22,7 +22,7 @@ from tests.faults.every_mode import LOG, EveryMode
 from tests.faults.jobs import Jobs, proof_plan, unique
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, TableReceipt
-from tideline.contract.verification import Proof
+from tideline.contract.verification import VerificationOutcome
 from tideline.planner import begin_rebuild, next_step, plan_merge
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Troubles:
         self._tables.check()
 
     def created_before(self, plan_id: str, half_made: str, taken: str) -> None:
-        """A run was killed while it made the table ``half_made``, and files of somebody else lie
+        """A run was killed while it made the table ``half_made``, and files of someone else lie
         where ``taken`` is to be made: the one is made, the other is not, and says so."""
         killed = self._tables.target(half_made)
         (killed / "_delta_log" / "_staged_commits").mkdir(parents=True)
@@ -153,11 +153,11 @@ class Troubles:
         assert key is not None
         with self._ruined(name, key, plan.store_url):
             proof = self._plain.verify(plan)
-        assert proof.proof is Proof.UNPROVEN, proof
+        assert proof.outcome is VerificationOutcome.UNPROVEN, proof
         assert "CorruptData" in (proof.reason or ""), proof
         assert key.rpartition("/")[2] in (proof.reason or ""), proof
         assert proof.hint, proof
-        assert self._plain.verify(plan).proof is Proof.EQUAL
+        assert self._plain.verify(plan).outcome is VerificationOutcome.EQUAL
 
     def full_disk(self, plan: Plan, bytes_max: int) -> None:
         """No file may be larger than that: what Spark writes is cut off in the middle, as on a disk

@@ -90,10 +90,12 @@ class Warehouse:
         target = Target() if plan.create else self.targets[plan.table]
         columns = tuple(name for name in plan.schema.column_names if name not in plan.schema.key)
         changes = [change for part in plan.parts for change in self._changes[part.key]]
-        states = fold(changes, columns, truncates=plan.truncates, floor=plan.floor)
+        states = fold(changes, columns, truncates=plan.truncates, delete_before=plan.delete_before)
         rows = dict(target.rows)
         for key, row in target.rows.items():
-            old = plan.floor is not None and (row.seq <= plan.floor or row.seq > plan.a_seq)
+            old = plan.delete_before is not None and (
+                row.seq <= plan.delete_before or row.seq > plan.a_seq
+            )
             if old and key not in states:
                 del rows[key]
         for key, folded in states.items():

@@ -75,13 +75,13 @@ def fuzz(target: Target, *, seconds: float, runs: int | None) -> Ran:
         if left < 1 or (wanted is not None and wanted <= 0):
             break
         limits = [f"-max_total_time={int(left)}"] if wanted is None else [f"-runs={wanted}"]
-        done, told = _child(target, folder, corpus, limits)
-        counts = [int(one) for one in _EXECUTED.findall(told)]
-        states = _STATE.findall(told)
+        done, reported = _child(target, folder, corpus, limits)
+        counts = [int(one) for one in _EXECUTED.findall(reported)]
+        states = _STATE.findall(reported)
         executed += counts[-1] if counts else int(states[-1][0]) if states else 0
         code = max([code, *(int(one[1]) for one in states)])
-        peak = max([peak, *map(int, _PEAK.findall(told))])
-        (folder / "last.txt").write_text(told)
+        peak = max([peak, *map(int, _PEAK.findall(reported))])
+        (folder / "last.txt").write_text(reported)
         if done == 0:
             break
     return Ran(target.name, executed, time.monotonic() - began, code, peak, findings_of(target))
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="fuzz the decoders")
     parser.add_argument("--seconds", type=float, default=600.0, help="in all")
     parser.add_argument("--runs", type=int, help="of each target, instead of seconds")
-    parser.add_argument("--target", action="append", choices=sorted(TARGETS), default=[])
+    parser.add_argument("--target", action="append", key_configurations=sorted(TARGETS), default=[])
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--repeat", nargs=2, metavar=("NAME", "FILE"))
     wanted = parser.parse_args(arguments)
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def one(target: Target) -> Ran:
         ran = fuzz(target, seconds=seconds, runs=wanted.runs)
-        print(ran, *map(_told, ran.findings), sep="\n  ", flush=True)
+        print(ran, *map(_reported, ran.findings), sep="\n  ", flush=True)
         return ran
 
     return int(any(ran.findings for ran in in_order(one, targets, workers)))
@@ -145,7 +145,7 @@ def in_order(
         return list(pool.map(one, targets))
 
 
-def _told(path: Path) -> str:
+def _reported(path: Path) -> str:
     text = path.with_name(path.name + ".txt")
     what = text.read_text().partition("\n")[0] if text.exists() else path.name.partition("-")[0]
     shown = path.relative_to(ROOT)

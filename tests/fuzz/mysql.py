@@ -14,8 +14,7 @@ from tests.fixtures.odd_events import packet
 from tests.fuzz.target import Target
 from tideline.contract.errors import CorruptData, Misconfigured, SourceLost, Unavailable
 from tideline.contract.position import MysqlPosition, SourcePosition
-from tideline_capture.core.events import HeldSeen
-from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.core.events import PreparedSeen
 from tideline_capture.sources.mysql.binlog.compressed import (
     expand_payload,
     expand_rows,
@@ -34,11 +33,12 @@ from tideline_capture.sources.mysql.binlog.stream import BinlogStream
 from tideline_capture.sources.mysql.binlog.table_cache import Role, TableCache
 from tideline_capture.sources.mysql.binlog.table_map import parse_table_map
 from tideline_capture.sources.mysql.binlog.transactions import BinlogReader
-from tideline_capture.sources.mysql.board import WatermarkRegistry
 from tideline_capture.sources.mysql.ddl.classify import classify
 from tideline_capture.sources.mysql.types.charsets import charset_of
 from tideline_capture.sources.mysql.types.images import PADDING
 from tideline_capture.sources.mysql.types.json_binary import json_text
+from tideline_capture.sources.mysql.watermark_registry import WatermarkRegistry
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 FILE = "binlog.000001"
 MAGIC = b"\xfebin"
@@ -58,7 +58,7 @@ def split_log(data: bytes) -> Iterator[bytes]:
         at = stop
 
 
-def sealed(events: Iterator[bytes]) -> Iterator[bytes]:
+def with_checksum(events: Iterator[bytes]) -> Iterator[bytes]:
     """The events with checksums that are right, where the log has them: a wrong one would be all
     that a reader sees of whatever else is wrong."""
     checksummed = False
@@ -81,7 +81,7 @@ def sealed(events: Iterator[bytes]) -> Iterator[bytes]:
 def read_log(data: bytes) -> None:
     """The whole reader over a log file, to its end."""
     flavour = "mariadb" if b"MariaDB" in data[:80] else "mysql"
-    sent = b"".join(map(packet, sealed(split_log(data))))
+    sent = b"".join(map(packet, with_checksum(split_log(data))))
     stream = BinlogStream(EventBuffer(None, sent), MysqlPosition(FILE, 4))
     held: dict[str, SourcePosition] = {}
     reader = _reader(stream, flavour, held)
@@ -95,14 +95,14 @@ def read_log(data: bytes) -> None:
             batch = reader.take(seq)
             seq += batch.changes
             for one in batch.controls:
-                if isinstance(one, HeldSeen):
+                if isinstance(one, PreparedSeen):
                     _follow(held, one)
         if not count:
             return
     raise AssertionError("the reader does not come to an end")
 
 
-def _follow(held: dict[str, SourcePosition], seen: HeldSeen) -> None:
+def _follow(held: dict[str, SourcePosition], seen: PreparedSeen) -> None:
     """Know which prepared transactions there are, as the core does."""
     if seen.position is None:
         held.pop(seen.xid, None)
@@ -126,7 +126,9 @@ def _reader(stream: BinlogStream, flavour: str, held: dict[str, SourcePosition])
     rules = LogRules(True, True, captures, refuse, nothing, images=lambda table: True)
     tables = TableCache(role, lambda table: {}, captures)
     state = LogState(stream, make_executed(flavour, ""))
-    rare = RareEvents(state, tables, WatermarkRegistry(), key=MarkKey("i"), held=held, rules=rules)
+    rare = RareEvents(
+        state, tables, WatermarkRegistry(), key=WatermarkKey("i"), prepared=held, rules=rules
+    )
     return BinlogReader(state, tables, rare, rules)
 
 

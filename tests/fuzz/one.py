@@ -42,8 +42,8 @@ class Findings:
         self._known.add(named)
         name = FINDING + hashlib.sha256(named.encode()).hexdigest()[:12]
         (self._folder / name).write_bytes(data)
-        told = "".join(traceback.format_exception(error))
-        (self._folder / f"{name}.txt").write_text(f"{named}\n\n{told}")
+        reported = "".join(traceback.format_exception(error))
+        (self._folder / f"{name}.txt").write_text(f"{named}\n\n{reported}")
 
 
 def main() -> None:

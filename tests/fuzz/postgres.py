@@ -26,15 +26,15 @@ from tideline.contract.types import (
 )
 from tideline_capture.arrow_types import arrow_type
 from tideline_capture.core.events import SchemaSeen
-from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.postgres.replication.pgoutput import Relation, parse_message
 from tideline_capture.sources.postgres.replication.relations import Relations
 from tideline_capture.sources.postgres.replication.transactions import TransactionReader
 from tideline_capture.sources.postgres.snapshot.copy import chunk_from_csv
 from tideline_capture.sources.postgres.types import PgType, logical_type, to_arrow
-from tideline_capture.sources.postgres.watermarks import parse_mark
+from tideline_capture.sources.postgres.watermarks import parse_watermark
+from tideline_capture.sources.watermark_key import WatermarkKey
 
-KEY = MarkKey("5f0c")
+KEY = WatermarkKey("5f0c")
 TYPES = (BOOLEAN, BINARY, INT16, INT64, FLOAT64, decimal(12, 2), DATE, TIMESTAMP, TIMESTAMP_NTZ)
 
 
@@ -60,7 +60,7 @@ class _Relations:
     def __init__(self) -> None:
         self._schemas: dict[int, TableSchema] = {}
 
-    def announce(self, relation: Relation, xid: int) -> SchemaSeen:
+    def observe(self, relation: Relation, xid: int) -> SchemaSeen:
         columns = []
         for one in relation.columns:
             known = PgType(one.type_oid, one.typmod, "t", one.type_oid, one.typmod)
@@ -123,7 +123,7 @@ def read_copy(data: bytes) -> None:
 
 def read_mark(data: bytes) -> None:
     """What anybody may send: never an error."""
-    parse_mark("tideline", data, KEY)
+    parse_watermark("tideline", data, KEY)
 
 
 TARGETS = (

@@ -124,9 +124,9 @@ def test_what_it_costs_the_source(shop: Pipeline[Database]) -> None:
     cost = json.loads(run(shop.config, "json"))["cost"]
     assert (cost["tables"], cost["rows"], cost["marks"]) == (3, 1000, 2 * cost["chunks"])
     assert cost["unknown"] == ["public.counted", "public.twins"]
-    assert cost["marks_per_hour"] == 14_400, "a round each half second"
+    assert cost["watermarks_per_hour"] == 14_400, "a round each half second"
     worker = shop.start()
-    worker.wait_point("between-marks")
+    worker.wait_point("between-watermarks")
     shop.catch_up(worker)
     names = [one for (one,) in shop.database.rows("SELECT application_name FROM pg_stat_activity")]
     used = sum(one.startswith(f"tideline {shop.settings.pipeline}") for one in names)
@@ -160,7 +160,7 @@ def reader(postgres: PostgresServer, database: Database) -> Iterator[str]:
 def test_tables_that_the_role_may_not_publish(
     database: Database, reader: str, pipeline_of: PipelineFactory
 ) -> None:
-    """The publication has one table of two, and is somebody else's; before it is made, nothing says
+    """The publication has one table of two, and is someone else's; before it is made, nothing says
     that it will not have both."""
     role = reader.partition("//")[2].partition(":")[0]
     database.run(

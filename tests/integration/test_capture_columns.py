@@ -20,7 +20,7 @@ class Case:
     """What is done to a table ``t_{name}`` with rows 1 to 30 (id, a, b), and what is told of it.
 
     ``steps``: as ``kind was column default``; None: whatever they are. ``dumped``: it is dumped
-    anew; None: that depends on whether the catalog was read between two of the changes.
+    again; None: that depends on whether the catalog was read between two of the changes.
     """
 
     name: str
@@ -145,7 +145,7 @@ CASES = (
 )
 
 
-def told(captured: Captured, case: Case) -> tuple[str, ...]:
+def reported(captured: Captured, case: Case) -> tuple[str, ...]:
     found = []
     for event in captured.events(case.table):
         for step in event.steps:
@@ -155,7 +155,11 @@ def told(captured: Captured, case: Case) -> tuple[str, ...]:
 
 
 def dumps_of(captured: Captured, table: str) -> int:
-    return sum(floor.table == table for m in captured.manifests for floor in m.floors)
+    return sum(
+        delete_before.table == table
+        for m in captured.manifests
+        for delete_before in m.deletes_before
+    )
 
 
 @pytest.mark.parametrize("live", [True, False], ids=["while-it-runs", "while-it-is-down"])
@@ -186,7 +190,7 @@ def test_steps_of_columns(database: Database, pipeline_of: PipelineFactory, live
         state = shop.table(case.table)
         assert state.condition is TableCondition.LIVE, (case.name, state.reason)
         is_dumped = dumps_of(captured, case.table) > 1
-        steps = told(captured, case)
+        steps = reported(captured, case)
         if case.dumped not in (None, is_dumped) or case.steps not in (None, steps):
             wrong[case.name] = (is_dumped, steps)
     assert not wrong

@@ -24,7 +24,7 @@ def description(pipeline: Pipeline[Database] | Pipeline[MysqlDatabase], table: s
 def cost(pipeline: Pipeline[Database] | Pipeline[MysqlDatabase], table: str) -> tuple[object, ...]:
     """What a change of comments must leave as it is."""
     state = pipeline.table(table)
-    dumps = [f.seq for m in pipeline.manifests() for f in m.floors if f.table == table]
+    dumps = [f.seq for m in pipeline.manifests() for f in m.deletes_before if f.table == table]
     return (state.condition, state.reason, state.generation, dumps, pipeline.state().requests)
 
 

@@ -124,7 +124,7 @@ class TestRewritingAlter:
 
     def check(self, items: Pipeline[Database]) -> None:
         captured = check_equal(items.settings, items.database, [ITEMS])
-        finished = [m.manifest_number for m in captured.manifests if m.floors]
+        finished = [m.manifest_number for m in captured.manifests if m.deletes_before]
         assert finished
         assert [len(captured.until(number).rows(ITEMS)) for number in finished] == (
             [ROWS] * len(finished)
@@ -178,14 +178,18 @@ class TestRequests:
         accepted = next(m for m in captured.manifests if "backfill-1" in m.accepted)
         rows = [int(str(c.key[0])) for c in captured.table(ITEMS) if c.seq >= accepted.first_seq]
         assert rows == list(range(10, 20))
-        floors = {floor.request_id for m in captured.manifests for floor in m.floors}
-        assert not floors & {"backfill-1", "backfill-2"}
+        deletes_before = {
+            delete_before.request_id
+            for m in captured.manifests
+            for delete_before in m.deletes_before
+        }
+        assert not deletes_before & {"backfill-1", "backfill-2"}
 
 
 def test_a_request_that_was_there_before_the_worker_is_served(items: Pipeline[Database]) -> None:
     """It waits until the first look at the catalog says which tables there are."""
-    with items.asking() as asker:
-        asker.ask(DumpRequest("early", (ITEMS,), keys=(("7",),)))
+    with items.asking() as control_client:
+        control_client.ask(DumpRequest("early", (ITEMS,), keys=(("7",),)))
     worker = items.start()
     answer = items.final_answer("early")
     worker.terminate()

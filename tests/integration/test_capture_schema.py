@@ -35,7 +35,7 @@ def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline[Database]
 
 def dumps_of(shop: Pipeline[Database], table: str) -> list[int]:
     """The floors of finished whole dumps of ``table``."""
-    return [f.seq for m in shop.manifests() for f in m.floors if f.table == table]
+    return [f.seq for m in shop.manifests() for f in m.deletes_before if f.table == table]
 
 
 def test_a_new_table_appears(shop: Pipeline[Database]) -> None:
@@ -61,11 +61,11 @@ def test_a_transaction_older_than_the_publication_is_waited_for(shop: Pipeline[D
     with older.cursor() as cursor:
         cursor.execute("INSERT INTO late VALUES (1)")
     worker = shop.start()
-    asker = shop.asker()
+    control_client = shop.control_client()
     shop.wait_state("the table is taken up", lambda state: "public.late" in state.tables)
 
     def named() -> bool:
-        answers = [asker.answer(item.request.request_id) for item in shop.state().requests]
+        answers = [control_client.answer(item.request.request_id) for item in shop.state().requests]
         waiting = [table.waiting for answer in answers if answer for table in answer.tables]
         return any(f"process {backend}" in str(reason) for reason in waiting)
 
@@ -75,7 +75,7 @@ def test_a_transaction_older_than_the_publication_is_waited_for(shop: Pipeline[D
         cursor.execute("INSERT INTO late VALUES (3)")
     older.commit()
     older.close()
-    asker.close()
+    control_client.close()
     worker.terminate()
     shop.drain()
     check_equal(shop.settings, shop.database, [ITEMS, OTHER, "public.late"])
@@ -123,7 +123,7 @@ def test_a_nullable_column_needs_no_dump(shop: Pipeline[Database]) -> None:
     ],
 )
 @pytest.mark.parametrize("live", [True, False], ids=["while-it-runs", "while-it-is-down"])
-def test_data_that_changed_without_row_events_is_dumped_anew(
+def test_data_that_changed_without_row_events_is_dumped_again(
     shop: Pipeline[Database], statement: str, live: bool
 ) -> None:
     if live:

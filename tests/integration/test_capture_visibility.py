@@ -133,16 +133,16 @@ class TestCommitThatIsNotVisibleYet:
         worker = hot.start()
         with self.invisible_commit(own_postgres, own_database) as backend:
             self.wait_captured(hot)
-            asker = hot.asker()
-            asker.ask(DumpRequest("again", (HOT,)))
+            control_client = hot.control_client()
+            control_client.ask(DumpRequest("again", (HOT,)))
 
             def named() -> bool:
-                answer = asker.answer("again")
+                answer = control_client.answer("again")
                 reasons = [table.waiting for table in answer.tables] if answer else []
                 return any(f"process {backend}" in str(reason) for reason in reasons)
 
             poll("the answer names what the dump waits for", named)
-            asker.close()
+            control_client.close()
         assert hot.ask(DumpRequest("again", (HOT,))).state is RequestState.DONE
         worker.terminate()
         captured = check_equal(hot.settings, own_database, [HOT])

@@ -20,7 +20,7 @@ from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.control import (
     WORKER_TTL_S,
-    Asker,
+    ControlClient,
     WorkerStatus,
     answer_key,
     stream_key,
@@ -49,8 +49,8 @@ def client(valkey: ValkeyServer) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def asker(control: Control, pipeline: str) -> Asker:
-    return Asker(control, pipeline, timeout_s=PATIENCE_S)
+def control_client(control: Control, pipeline: str) -> ControlClient:
+    return ControlClient(control, pipeline, timeout_s=PATIENCE_S)
 
 
 @pytest.fixture
@@ -96,12 +96,12 @@ def status(pipeline: str, writer: str = "w1", at_us: int = 1) -> WorkerStatus:
 
 
 def test_asked_claimed_acknowledged(
-    asker: Asker, make_queue: MakeQueue, client: redis.Redis, pipeline: str
+    control_client: ControlClient, make_queue: MakeQueue, client: redis.Redis, pipeline: str
 ) -> None:
     queue = make_queue()
     assert queue.claim() == []
     asked = DumpRequest("r1", ("public.a",), keys=(("1", "ü"), ("2", "")), chunk_rows=7)
-    asker.ask(asked)
+    control_client.ask(asked)
     (message,) = queue.claim()
     assert message == RequestArrived(message.message_id, asked)
     assert queue.claim() == []
@@ -110,17 +110,17 @@ def test_asked_claimed_acknowledged(
     assert make_queue("w2").claim() == []
 
 
-def test_asked_before_any_worker_ran(asker: Asker, make_queue: MakeQueue) -> None:
-    asker.ask(request("r1"))
-    asker.ask(request("r2"))
+def test_asked_before_any_worker_ran(control_client: ControlClient, make_queue: MakeQueue) -> None:
+    control_client.ask(request("r1"))
+    control_client.ask(request("r2"))
     assert ids(make_queue().claim()) == ["r1", "r2"]
 
 
 def test_a_successor_inherits_what_was_not_acknowledged(
-    asker: Asker, make_queue: MakeQueue
+    control_client: ControlClient, make_queue: MakeQueue
 ) -> None:
     for number in range(200):
-        asker.ask(request(f"r{number}"))
+        control_client.ask(request(f"r{number}"))
     killed = make_queue("w1")
     claimed = [*killed.claim(), *killed.claim()]
     killed.acknowledge([message.message_id for message in claimed[:10]])
@@ -131,26 +131,28 @@ def test_a_successor_inherits_what_was_not_acknowledged(
     assert seen == [f"r{number}" for number in range(10, 200)]
 
 
-def test_idle_entries_are_claimed_again(asker: Asker, make_queue: MakeQueue) -> None:
+def test_idle_entries_are_claimed_again(
+    control_client: ControlClient, make_queue: MakeQueue
+) -> None:
     queue = make_queue("w1", claim_idle_s=3600.0)
     eager = make_queue("w2", claim_idle_s=0.0)
     assert queue.claim() == eager.claim() == []
-    asker.ask(request())
+    control_client.ask(request())
     assert ids(queue.claim()) == ["r1"]
     assert queue.claim() == []
     assert ids(eager.claim()) == ["r1"]
 
 
 def test_a_flush_costs_a_repetition(
-    asker: Asker, make_queue: MakeQueue, valkey: ValkeyServer
+    control_client: ControlClient, make_queue: MakeQueue, valkey: ValkeyServer
 ) -> None:
     queue = make_queue()
-    asker.ask(request())
+    control_client.ask(request())
     (message,) = queue.claim()
     valkey.flush()
     queue.acknowledge([message.message_id])
     assert queue.claim() == []
-    asker.ask(request())
+    control_client.ask(request())
     assert ids(queue.claim()) == ["r1"]
 
 
@@ -178,13 +180,13 @@ def test_bad_messages_are_told_apart_and_can_be_answered(
     raw: bytes,
     text: str,
     request_id: str | None,
-    asker: Asker,
+    control_client: ControlClient,
     make_queue: MakeQueue,
     client: redis.Redis,
     pipeline: str,
 ) -> None:
     client.xadd(stream_key(pipeline), {"request": raw})
-    asker.ask(request("good"))
+    control_client.ask(request("good"))
     queue = make_queue()
     bad, good = queue.claim()
     assert good == RequestArrived(good.message_id, request("good"))
@@ -193,7 +195,7 @@ def test_bad_messages_are_told_apart_and_can_be_answered(
     assert bad.request_id == (request_id or f"entry-{bad.message_id}")
     queue.answer(Answer(bad.request_id, RequestState.REFUSED, error=bad.error))
     queue.acknowledge([bad.message_id, good.message_id])
-    answer = asker.answer(bad.request_id)
+    answer = control_client.answer(bad.request_id)
     assert answer is not None
     assert answer.state is RequestState.REFUSED
 
@@ -218,41 +220,43 @@ def test_an_oversized_message_is_never_fetched(
     assert client.info("stats")["total_net_output_bytes"] - before < 100_000
 
 
-def test_the_asker_refuses_what_the_worker_would(asker: Asker) -> None:
+def test_the_asker_refuses_what_the_worker_would(control_client: ControlClient) -> None:
     with pytest.raises(Misconfigured, match="keys needs exactly one table"):
-        asker.ask(DumpRequest("r", ("a.b", "a.c"), keys=(("1",),)))
+        control_client.ask(DumpRequest("r", ("a.b", "a.c"), keys=(("1",),)))
     with pytest.raises(Misconfigured, match="bytes, above"):
-        asker.ask(DumpRequest("r", ("a.b",), keys=tuple((str(n),) for n in range(1_000))))
+        control_client.ask(DumpRequest("r", ("a.b",), keys=tuple((str(n),) for n in range(1_000))))
 
 
-def test_the_stream_is_bounded(asker: Asker, client: redis.Redis, pipeline: str) -> None:
+def test_the_stream_is_bounded(
+    control_client: ControlClient, client: redis.Redis, pipeline: str
+) -> None:
     pipe = client.pipeline(transaction=False)
     for _ in range(STREAM_ENTRIES_MAX + 500):
         pipe.xadd(stream_key(pipeline), {"request": b"x"})
     pipe.execute()
-    asker.ask(request())
+    control_client.ask(request())
     # Trimming is approximate: whole blocks of a stream's tree.
     assert client.xlen(stream_key(pipeline)) <= STREAM_ENTRIES_MAX + 200
 
 
 def test_answers_are_replaced_and_expire(
-    asker: Asker, make_queue: MakeQueue, client: redis.Redis, pipeline: str
+    control_client: ControlClient, make_queue: MakeQueue, client: redis.Redis, pipeline: str
 ) -> None:
     queue = make_queue()
-    assert asker.answer("r/1:a") is None
+    assert control_client.answer("r/1:a") is None
     progress = TableProgress("public.a", RequestState.RUNNING, chunks=2, chunks_estimate=9)
     queue.answer(Answer("r/1:a", RequestState.ACCEPTED, manifest_number=3))
     last = Answer("r/1:a", RequestState.RUNNING, manifest_number=3, tables=(progress,))
     queue.answer(last)
-    assert asker.answer("r/1:a") == last
+    assert control_client.answer("r/1:a") == last
     assert 0 < client.pttl(answer_key(pipeline, "r/1:a")) <= 86_400_000
 
 
 def test_worker_statuses(
-    asker: Asker, make_queue: MakeQueue, client: redis.Redis, pipeline: str
+    control_client: ControlClient, make_queue: MakeQueue, client: redis.Redis, pipeline: str
 ) -> None:
     queue = make_queue()
-    assert asker.workers() == []
+    assert control_client.workers() == []
     dump = Answer("r1", RequestState.RUNNING)
     first = WorkerStatus(
         writer="w1", pipeline=pipeline, state="live", host="h", pid=1, term=1, manifest_number=2,
@@ -260,24 +264,26 @@ def test_worker_statuses(
     )  # fmt: skip
     queue.publish(first)
     queue.publish(status(pipeline, "w0", 11))
-    assert [found.writer for found in asker.workers()] == ["w0", "w1"]
-    assert asker.workers()[1] == first
+    assert [found.writer for found in control_client.workers()] == ["w0", "w1"]
+    assert control_client.workers()[1] == first
     assert client.pttl(worker_key(pipeline, "w1")) > 0
     # How long ago that was Redis knows, whatever the workers' clocks say.
-    assert [heard.status for heard in asker.heard()] == asker.workers()
-    assert all(0 <= heard.silent_s < WORKER_TTL_S for heard in asker.heard())
+    assert [heard.status for heard in control_client.heard()] == control_client.workers()
+    assert all(0 <= heard.silent_s < WORKER_TTL_S for heard in control_client.heard())
     client.pexpire(worker_key(pipeline, "w1"), 9_000)
-    assert [heard.silent_s >= WORKER_TTL_S - 9 for heard in asker.heard()][1]
+    assert [heard.silent_s >= WORKER_TTL_S - 9 for heard in control_client.heard()][1]
     client.delete(worker_key(pipeline, "w0"))
-    assert [found.writer for found in asker.workers()] == ["w1"]
+    assert [found.writer for found in control_client.workers()] == ["w1"]
     queue.withdraw("w1")
-    assert asker.workers() == []
+    assert control_client.workers() == []
 
 
-def test_what_we_cannot_have_written(asker: Asker, client: redis.Redis, pipeline: str) -> None:
+def test_what_we_cannot_have_written(
+    control_client: ControlClient, client: redis.Redis, pipeline: str
+) -> None:
     client.set(answer_key(pipeline, "r1"), b'{"state":"odd"}')
     with pytest.raises(CorruptData, match="not a dump answer"):
-        asker.answer("r1")
+        control_client.answer("r1")
 
 
 def test_a_key_of_another_kind_in_the_streams_place(
@@ -293,7 +299,7 @@ def test_redis_away_then_back(pipeline: str, valkey: ValkeyServer, control: Cont
     queue = RequestQueue(
         connect(control, timeout_s=PATIENCE_S), control, pipeline, "w1", clock=lambda: now[0]
     )
-    asker = Asker(control, pipeline, timeout_s=PATIENCE_S)
+    control_client = ControlClient(control, pipeline, timeout_s=PATIENCE_S)
     assert queue.claim() == []
     valkey.stop()
     with pytest.raises(Unavailable, match="cannot be reached"):
@@ -301,11 +307,11 @@ def test_redis_away_then_back(pipeline: str, valkey: ValkeyServer, control: Cont
     with pytest.raises(Unavailable, match="a moment ago"):
         queue.claim()
     with pytest.raises(Unavailable, match="cannot be reached"):
-        asker.ask(request())
+        control_client.ask(request())
     valkey.start()
     valkey.flush()
     now[0] += 60.0
-    asker.ask(request())
+    control_client.ask(request())
     assert ids(queue.claim()) == ["r1"]
 
 
@@ -336,7 +342,7 @@ def test_a_cut_connection(pipeline: str) -> None:
         port = server.getsockname()[1]
         control = Control.model_validate({"url": f"redis://127.0.0.1:{port}/0"})
         with pytest.raises(Unavailable):
-            Asker(control, pipeline).ping()
+            ControlClient(control, pipeline).ping()
         thread.join()
 
 
@@ -344,7 +350,7 @@ def test_a_wrong_password(valkey: ValkeyServer, pipeline: str) -> None:
     url = f"redis://:{CANARY}@127.0.0.1:{valkey.port}/0"
     control = Control.model_validate({"url": url})
     with pytest.raises(Misconfigured, match="refuses the login") as refused:
-        Asker(control, pipeline, timeout_s=PATIENCE_S).ping()
+        ControlClient(control, pipeline, timeout_s=PATIENCE_S).ping()
     with pytest.raises(Unavailable, match="refuses the login") as unavailable:
         queue_of(control, pipeline).claim()
     assert CANARY not in repr(refused.value) + repr(unavailable.value)
@@ -353,7 +359,7 @@ def test_a_wrong_password(valkey: ValkeyServer, pipeline: str) -> None:
 def test_no_password(valkey: ValkeyServer, pipeline: str) -> None:
     control = Control.model_validate({"url": f"redis://127.0.0.1:{valkey.port}/0"})
     with pytest.raises(Misconfigured, match="refuses the login"):
-        Asker(control, pipeline, timeout_s=PATIENCE_S).ping()
+        ControlClient(control, pipeline, timeout_s=PATIENCE_S).ping()
 
 
 def test_the_password_can_be_in_a_file(valkey: ValkeyServer, pipeline: str, tmp_path: Path) -> None:
@@ -362,12 +368,12 @@ def test_the_password_can_be_in_a_file(valkey: ValkeyServer, pipeline: str, tmp_
     file.write_text(f"{parts.password}\n")
     url = parts._replace(netloc=f"{parts.hostname}:{parts.port}").geturl()
     control = Control.model_validate({"url": url, "password_file": file})
-    Asker(control, pipeline, timeout_s=PATIENCE_S).ask(request())
+    ControlClient(control, pipeline, timeout_s=PATIENCE_S).ask(request())
     queue = queue_of(control, pipeline)
     assert ids(queue.claim()) == ["r1"]
     file.write_text("wrong")
     with pytest.raises(Misconfigured, match="refuses the login"):
-        Asker(control, pipeline, timeout_s=PATIENCE_S).ping()
+        ControlClient(control, pipeline, timeout_s=PATIENCE_S).ping()
 
 
 def test_the_grants_that_docs_name_suffice(
@@ -383,22 +389,22 @@ def test_the_grants_that_docs_name_suffice(
         commands=COMMANDS.split(),
     )
     control = Control.model_validate({"url": f"redis://tl:secret@127.0.0.1:{valkey.port}/0"})
-    asker = Asker(control, pipeline, timeout_s=PATIENCE_S)
+    control_client = ControlClient(control, pipeline, timeout_s=PATIENCE_S)
     queue = queue_of(control, pipeline)
-    asker.ask(request())
+    control_client.ask(request())
     (message,) = queue.claim()
     queue.answer(Answer("r1", RequestState.DONE))
     queue.acknowledge([message.message_id])
     queue.publish(status(pipeline))
-    assert asker.answer("r1") is not None
-    assert len(asker.workers()) == 1
-    assert [heard.silent_s < WORKER_TTL_S for heard in asker.heard()] == [True]
+    assert control_client.answer("r1") is not None
+    assert len(control_client.workers()) == 1
+    assert [heard.silent_s < WORKER_TTL_S for heard in control_client.heard()] == [True]
     # A login that was made for fewer commands: by the clocks, of which the worker's says 1970.
     client.acl_setuser("tl", commands=["-pttl"])
-    assert [heard.silent_s > 1_000_000 for heard in asker.heard()] == [True]
+    assert [heard.silent_s > 1_000_000 for heard in control_client.heard()] == [True]
     client.acl_setuser("tl", commands=["-xadd"])
     with pytest.raises(Misconfigured, match="refuses"):
-        asker.ask(request())
+        control_client.ask(request())
     client.acl_deluser("tl")
 
 
@@ -425,7 +431,7 @@ def test_passwords_in_any_charset(
     if given == "setting":
         values["password"] = password
     try:
-        Asker(Control.model_validate(values), pipeline, timeout_s=PATIENCE_S).ping()
+        ControlClient(Control.model_validate(values), pipeline, timeout_s=PATIENCE_S).ping()
     finally:
         client.acl_deluser("tü")
 
@@ -437,9 +443,11 @@ def test_tls_is_verified(valkey: ValkeyServer, pipeline: str, tmp_path: Path) ->
 
     def ping(port: int, query: str = "", timeout_s: float = PATIENCE_S) -> None:
         url = f"rediss://:{password}@127.0.0.1:{port}/0{query}"
-        asker = Asker(Control.model_validate({"url": url}), pipeline, timeout_s=timeout_s)
-        asker.ping()
-        asker.close()
+        control_client = ControlClient(
+            Control.model_validate({"url": url}), pipeline, timeout_s=timeout_s
+        )
+        control_client.ping()
+        control_client.close()
 
     def refused(port: int, query: str, words: str) -> None:
         with pytest.raises(Misconfigured, match=f"no verified TLS to redis: .*{words}") as caught:

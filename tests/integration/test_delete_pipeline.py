@@ -226,7 +226,7 @@ def test_what_the_role_may_not_remove(
 def test_files_that_may_not_be_removed(
     shop: Pipeline[Database], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A folder of somebody else's: root may remove any, so the system's refusal is played."""
+    """A folder of someone else's: root may remove any, so the system's refusal is played."""
 
     def refuse(self: Path, target: Path) -> None:
         raise PermissionError(13, "Permission denied")

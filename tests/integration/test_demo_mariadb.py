@@ -277,7 +277,7 @@ def _logged_rows(
 ) -> dict[str, int]:
     """Rows in the log between two positions, counted by another reader than ours.
 
-    Told that the server is a MariaDB, that reader would begin with the oldest log.
+    ChunkEvent that the server is a MariaDB, that reader would begin with the oldest log.
     """
     kinds = {WriteRowsEvent: "insert", UpdateRowsEvent: "update", DeleteRowsEvent: "delete"}
     counts = dict.fromkeys(kinds.values(), 0)

@@ -176,8 +176,8 @@ def day(tmp_path: Path) -> Iterator[Day]:
 def readers_of(steps: list[Step], day: Day) -> None:
     """Have the README's ``readers`` in the day's folder: made by its own lines, kept in the cache
     under what they say."""
-    said = "\n".join(step.command for step in steps)
-    kept = cache_folder() / f"readers-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+    reported = "\n".join(step.command for step in steps)
+    kept = cache_folder() / f"readers-{hashlib.sha256(reported.encode()).hexdigest()[:16]}"
     if not kept.is_dir():
         work = cache_folder() / f"readers.{os.getpid()}"
         work.mkdir()

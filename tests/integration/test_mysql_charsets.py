@@ -152,10 +152,10 @@ def _printed(server: BinlogServer, codes: list[bytes], charset: str) -> Iterator
             row = cursor.fetchone()
             assert row is not None
             for code, stored, text in zip(part, row[::2], row[1::2], strict=True):
-                yield text if stored == code.hex().upper() and _is_told(code, text) else None
+                yield text if stored == code.hex().upper() and _is_reported(code, text) else None
 
 
-def _is_told(code: bytes, text: str) -> bool:
+def _is_reported(code: bytes, text: str) -> bool:
     """Whether the server's ``text`` says which characters ``code`` has."""
     questions = text.count("?") - code.count(b"?")
     return text not in ("", "\ufffd") and (questions == 0 or len(text) > 2)

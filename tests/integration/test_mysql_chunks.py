@@ -13,7 +13,7 @@ import pytest
 
 from tests.fixtures.capture import PATIENCE_S
 from tests.fixtures.mysql_chunks import (
-    Marks,
+    WatermarkWriter,
     failed,
     fill,
     make_reader,
@@ -27,7 +27,7 @@ from tests.fixtures.mysql_servers import Flavour, MysqlDatabase
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.request import TimeRange
 from tideline_capture.core.chunks import ChunkFailed
-from tideline_capture.core.events import MarkKind
+from tideline_capture.core.events import WatermarkKind
 from tideline_capture.core.snapshots.window import key_text
 from tideline_capture.sources.mysql.snapshot.chunks import RowChunkReader
 
@@ -238,8 +238,8 @@ def test_a_key_of_another_type_ends_the_request_without_quoting_it(
     mysql_database: MysqlDatabase, reader: RowChunkReader, kind: str, key: str
 ) -> None:
     mysql_database.run(f"CREATE TABLE t (k {kind} PRIMARY KEY)")
-    told = failed(reader, mysql_database, keys=((key,),))
-    assert not told.retry and key not in told.error
+    reported = failed(reader, mysql_database, keys=((key,),))
+    assert not reported.retry and key not in reported.error
     assert read(reader, mysql_database).complete
 
 
@@ -279,8 +279,8 @@ class TestTime:
         self, mysql_database: MysqlDatabase, reader: RowChunkReader
     ) -> None:
         mysql_database.run("CREATE TABLE t (k int PRIMARY KEY)")
-        told = failed(reader, mysql_database, time=TimeRange("at", "2024-01-01", "2024-01-02"))
-        assert not told.retry and "'at'" in told.error
+        reported = failed(reader, mysql_database, time=TimeRange("at", "2024-01-01", "2024-01-02"))
+        assert not reported.retry and "'at'" in reported.error
 
 
 class TestFailures:
@@ -299,8 +299,8 @@ class TestFailures:
         mysql_database.run("CREATE TABLE t (id int PRIMARY KEY)")
         waits: list[str | None] = []
         with other_session(mysql_database, "LOCK TABLES t WRITE"):
-            told = reader.fetch(order(mysql_database), waits.append)
-        assert isinstance(told, ChunkFailed) and told.retry and len(waits) == 1
+            reported = reader.fetch(order(mysql_database), waits.append)
+        assert isinstance(reported, ChunkFailed) and reported.retry and len(waits) == 1
         assert read(reader, mysql_database).complete
 
     def test_a_table_without_the_grant(self, mysql_database: MysqlDatabase) -> None:
@@ -308,9 +308,9 @@ class TestFailures:
         account = f"'{mysql_database.cdc_user}'@'127.0.0.1'"
         mysql_database.run(f"REVOKE SELECT ON {mysql_database.name}.* FROM {account}")  # noqa: S608
         reader = make_reader(mysql_database)
-        told = failed(reader, mysql_database)
-        assert not told.retry and told.hint is not None
-        mysql_database.run(told.hint)
+        reported = failed(reader, mysql_database)
+        assert not reported.retry and reported.hint is not None
+        mysql_database.run(reported.hint)
         assert read(reader, mysql_database).complete
         reader.close()
 
@@ -350,15 +350,15 @@ class TestFailures:
         self, mysql_database: MysqlDatabase, reader: RowChunkReader
     ) -> None:
         fill(mysql_database, "k int PRIMARY KEY|(1), (2)")
-        marks = reader._marks
-        assert isinstance(marks, Marks)
+        marks = reader._watermarks
+        assert isinstance(marks, WatermarkWriter)
         marks.after_snapshot = ("TRUNCATE TABLE t", "INSERT INTO t VALUES (3)")
         marks.database = mysql_database
-        told = reader.fetch(order(mysql_database), lambda reason: None)
-        if isinstance(told, ChunkFailed):
-            assert told.retry
+        reported = reader.fetch(order(mysql_database), lambda reason: None)
+        if isinstance(reported, ChunkFailed):
+            assert reported.retry
         else:
-            assert values([told.decode()], "k") == []
+            assert values([reported.decode()], "k") == []
         assert values([read(reader, mysql_database)], "k") == [3]
 
     def test_a_table_that_cannot_be_captured_has_no_rows(
@@ -428,9 +428,9 @@ class TestPreparedTransactions:
         reader = make_reader(mysql_database)
         with other_session(mysql_database, *self.PREPARED) as session:
             run_on(session, "XA COMMIT 'x'")
-            told = failed(reader, mysql_database)
-        assert not told.retry and told.hint is not None
-        mysql_database.run(told.hint)
+            reported = failed(reader, mysql_database)
+        assert not reported.retry and reported.hint is not None
+        mysql_database.run(reported.hint)
         assert values([read(reader, mysql_database)], "n") == [2]
         reader.close()
 
@@ -451,8 +451,11 @@ def test_marks_are_written_around_the_rows(
     mysql_database.run("CREATE TABLE t (k int PRIMARY KEY)")
     read(reader, mysql_database)
     reader.write_high(order(mysql_database))
-    assert isinstance(reader._marks, Marks)
-    assert reader._marks.written == [(MarkKind.LOW, "token"), (MarkKind.HIGH, "token")]
+    assert isinstance(reader._watermarks, WatermarkWriter)
+    assert reader._watermarks.written == [
+        (WatermarkKind.LOW, "token"),
+        (WatermarkKind.HIGH, "token"),
+    ]
 
 
 def test_values_that_no_type_holds_are_kept_as_text(

@@ -81,7 +81,7 @@ WINDOWS = {
     "truncated": ["TRUNCATE items", "INSERT INTO items (id, v) VALUES (1, 1)"],
     "rewritten": ["ALTER TABLE items MODIFY v BIGINT NOT NULL", "UPDATE items SET v = -v"],
     "wider": ["ALTER TABLE items ADD w INT NOT NULL DEFAULT 7 FIRST", "DELETE FROM items LIMIT 1"],
-    "made anew": [
+    "recreated": [
         "DROP TABLE items",
         "CREATE TABLE items (id INT PRIMARY KEY, v INT NOT NULL, w TEXT)",
         "INSERT INTO items VALUES (7, 7, 'seven')",
@@ -150,7 +150,9 @@ def test_small_tables(
     assert items.table(name(items)).condition is TableCondition.LIVE
     captured = check_equal(items.settings, mysql_database, [name(items)])
     assert len(captured.rows(name(items))) == rows
-    assert [floor.table for m in captured.manifests for floor in m.floors] == [name(items)]
+    assert [
+        delete_before.table for m in captured.manifests for delete_before in m.deletes_before
+    ] == [name(items)]
 
 
 class TestLocks:
@@ -171,12 +173,12 @@ class TestLocks:
         worker.wait_point("reading")
         with mysql_database.connect() as connection, connection.cursor() as cursor:
             cursor.execute(lock)
-            asker = items.asker()
-            asker.ask(DumpRequest("again", (name(items),)))
+            control_client = items.control_client()
+            control_client.ask(DumpRequest("again", (name(items),)))
             time.sleep(3)
-            answer = asker.answer("again")
+            answer = control_client.answer("again")
             assert answer is None or not answer.state.final
-            asker.close()
+            control_client.close()
             cursor.execute("UNLOCK TABLES")
         assert items.ask(DumpRequest("again", (name(items),))).state is RequestState.DONE
         assert "Traceback" not in worker.output()
@@ -187,7 +189,7 @@ class TestLocks:
     def test_an_alter_that_waits_behind_a_transaction(
         self, mysql_database: MysqlDatabase, pipeline_of: PipelineFactory
     ) -> None:
-        """Chunks wait behind the ALTER, which waits behind somebody who reads."""
+        """Chunks wait behind the ALTER, which waits behind someone who reads."""
         mysql_database.run(*SCHEMA)
         items = pipeline_of(mysql_database, capture={"chunk_rows": 5, "lock_timeout_s": 0.5})
         alter = threading.Thread(
@@ -271,11 +273,11 @@ class TestRequests:
 def test_a_worker_that_died_behind_a_mark_is_followed(
     point: str, items: Pipeline[MysqlDatabase]
 ) -> None:
-    """The next one looks what the table of marks knows; the last mark may be of any kind."""
+    """The next one looks what the table of watermarks knows; the last mark may be of any kind."""
     items.drain()
     worker = items.start(stop=point)
-    with items.asking() as asker:
-        asker.ask(DumpRequest("again", (name(items),)))
+    with items.asking() as control_client:
+        control_client.ask(DumpRequest("again", (name(items),)))
         worker.wait_stopped()
     worker.kill()
     items.drain()
@@ -284,7 +286,7 @@ def test_a_worker_that_died_behind_a_mark_is_followed(
 
 
 class TestMarks:
-    """Our table of marks in other hands."""
+    """Our table of watermarks in other hands."""
 
     @pytest.mark.parametrize("flavour", ["mariadb"])
     @pytest.mark.parametrize(
@@ -305,7 +307,7 @@ class TestMarks:
         items = pipeline_of(mysql_database, capture={"chunk_rows": 2, "delay_ms": 40})
         with self.own_table(mysql_database):
             worker = items.start(until_idle_s=IDLE_S)
-            worker.wait_point("between-marks", 5)
+            worker.wait_point("between-watermarks", 5)
             mysql_database.run(attack)
             assert worker.wait() == 0, worker.output()[-3000:]
         assert "Traceback" not in worker.output()
@@ -329,7 +331,7 @@ class TestMarks:
         items = pipeline_of(mysql_database, capture={"chunk_rows": 2, "delay_ms": 40})
         with self.own_table(mysql_database):
             worker = items.start()
-            worker.wait_point("between-marks", 5)
+            worker.wait_point("between-watermarks", 5)
             # Locked, or a mark that comes in between does not fit the new form.
             mysql_database.run(f"LOCK TABLES {MARKS} WRITE", f"TRUNCATE {MARKS}", attack)
             assert worker.wait() == 2, worker.output()[-3000:]
@@ -365,10 +367,10 @@ class TestMarks:
                 f"CREATE TRIGGER {WATERMARK_DATABASE}.lost BEFORE UPDATE ON {MARKS}"
                 " FOR EACH ROW SET NEW.kind = IF(NEW.kind = 'H', 'X', NEW.kind)"
             )
-            asker = items.asker()
-            asker.ask(DumpRequest("again", (name(items),)))
+            control_client = items.control_client()
+            control_client.ask(DumpRequest("again", (name(items),)))
             poll("it is missed", lambda: "did not come through its log" in worker.output())
-            asker.close()
+            control_client.close()
             mysql_database.run(f"DROP TRIGGER {WATERMARK_DATABASE}.lost")
             assert items.ask(DumpRequest("again", (name(items),))).state is RequestState.DONE
         worker.terminate()

@@ -27,7 +27,7 @@ class Login:
 
     database: MysqlDatabase
     name: str
-    marks: str
+    watermarks: str
 
     @property
     def sql(self) -> str:
@@ -36,10 +36,12 @@ class Login:
     def grant(self, *grants: str) -> None:
         self.database.run(*(f"GRANT {grant} TO {self.sql}" for grant in grants))
 
-    def check(self, *, marks: bool = True) -> list[Finding]:
+    def check(self, *, watermarks: bool = True) -> list[Finding]:
         plan = plan_of(self.database)
-        table = TableId(self.marks, "watermark") if marks else None
-        return check(self.database, dataclasses.replace(plan, marks=table), (self.name, PASSWORD))
+        table = TableId(self.watermarks, "watermark") if watermarks else None
+        return check(
+            self.database, dataclasses.replace(plan, watermarks=table), (self.name, PASSWORD)
+        )
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def login(shop: MysqlDatabase) -> Iterator[Login]:
     user = Login(shop, f"user_{tag}", f"marks_{tag}")
     shop.run(f"CREATE USER {user.sql} IDENTIFIED BY '{PASSWORD}'")
     yield user
-    shop.run(f"DROP USER {user.sql}", f"DROP DATABASE IF EXISTS {user.marks}")
+    shop.run(f"DROP USER {user.sql}", f"DROP DATABASE IF EXISTS {user.watermarks}")
 
 
 def documented(login: Login) -> dict[str, str]:
@@ -57,10 +59,10 @@ def documented(login: Login) -> dict[str, str]:
         "REPLICATION SLAVE ON *.*": "replication_slave",
         "REPLICATION CLIENT ON *.*": "replication_client",
         f"SELECT ON {login.database.name}.*": "tables",
-        f"CREATE ON {login.marks}.*": "watermarks",
-        f"SELECT ON {login.marks}.*": "watermark_grants",
-        f"INSERT ON {login.marks}.*": "watermark_grants",
-        f"UPDATE ON {login.marks}.*": "watermark_grants",
+        f"CREATE ON {login.watermarks}.*": "watermarks",
+        f"SELECT ON {login.watermarks}.*": "watermark_grants",
+        f"INSERT ON {login.watermarks}.*": "watermark_grants",
+        f"UPDATE ON {login.watermarks}.*": "watermark_grants",
     }
 
 
@@ -115,7 +117,7 @@ def test_each_missing_grant_is_shown(login: Login) -> None:
 
 def test_without_watermarks_nothing_is_written(login: Login) -> None:
     login.grant(*list(documented(login))[:3])
-    assert bad(login.check(marks=False)) == optional(login)
+    assert bad(login.check(watermarks=False)) == optional(login)
 
 
 def test_grants_by_a_role(login: Login) -> None:
@@ -139,12 +141,12 @@ def test_a_table_made_by_hand(login: Login) -> None:
     finding = only(login.check(), "watermarks", "error")
     login.database.run(*statements(finding))
     assert only(login.check(), "watermarks", "ok").message.endswith("is there")
-    login.database.run(f"ALTER TABLE {login.marks}.watermark DROP COLUMN clock_us")
+    login.database.run(f"ALTER TABLE {login.watermarks}.watermark DROP COLUMN clock_us")
     finding = only(login.check(), "watermarks", "error")
     assert "not of the form" in finding.message
     login.database.run(*statements(finding))
     assert bad(login.check()) == optional(login)
-    login.database.run(f"ALTER TABLE {login.marks}.watermark DROP PRIMARY KEY")
+    login.database.run(f"ALTER TABLE {login.watermarks}.watermark DROP PRIMARY KEY")
     only(login.check(), "watermarks", "error")
 
 

@@ -193,19 +193,19 @@ def test_dropping_truncating_and_selecting(mysql_database: MysqlDatabase, flavou
         if one[1].kind is not StatementKind.BEGIN
     ]
     here = mysql_database.name
-    told = [
+    reported = [
         (one.kind, [str(table) for table in one.tables])
         for _, one in logged
         if one.kind is not StatementKind.COMMIT
     ]
-    assert told[0] == (StatementKind.CREATE_TABLE, [f"{here}.t"])
-    assert told[1] == (StatementKind.TRUNCATE, [f"{here}.t"])
+    assert reported[0] == (StatementKind.CREATE_TABLE, [f"{here}.t"])
+    assert reported[1] == (StatementKind.TRUNCATE, [f"{here}.t"])
     # MySQL logs tables that exist apart from those that do not.
-    drops = told[2:-1] if flavour != "mysql8" else told[2:]
+    drops = reported[2:-1] if flavour != "mysql8" else reported[2:]
     assert {kind for kind, _ in drops} == {StatementKind.DROP_TABLE}
     assert sorted(name for _, names in drops for name in names) == [f"{here}.nothing", f"{here}.t"]
     if flavour != "mysql8":
-        assert told[-1] == (StatementKind.CREATE_TABLE, [f"{here}.u"])
+        assert reported[-1] == (StatementKind.CREATE_TABLE, [f"{here}.u"])
 
 
 @pytest.mark.parametrize("flavour", ["mysql8", "mysql9"])

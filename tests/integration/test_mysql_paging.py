@@ -58,9 +58,9 @@ def test_a_char_key_that_mariadb_cannot_page_by_is_refused_by_name(
 ) -> None:
     definition = text_key("char(20)", collation)
     fill(mysql_database, definition)
-    told = reader.fetch(order(mysql_database), lambda reason: None)
-    assert not isinstance(told, ChunkFailed)
-    facts = told.decode().facts
+    reported = reader.fetch(order(mysql_database), lambda reason: None)
+    assert not isinstance(reported, ChunkFailed)
+    facts = reported.decode().facts
     assert facts.problem is not None and facts.hint is not None
     assert facts.problem.endswith(f"skips rows: k ({collation})")
     assert len(pages(mysql_database, collation)) < len(mysql_database.rows("SELECT k FROM t"))

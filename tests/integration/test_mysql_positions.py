@@ -144,7 +144,7 @@ def test_a_table_in_memory_is_emptied_by_a_restart(
 def test_a_rival_with_the_same_server_id(
     shop: Pipeline[MysqlDatabase], settings_for: SettingsFactory
 ) -> None:
-    """Whoever takes it ends our stream; the session begins anew, and nothing is lost."""
+    """Whoever takes it ends our stream; the session starts again, and nothing is lost."""
     database = shop.database
     worker = shop.start()
     worker.wait_point("reading")

@@ -24,7 +24,7 @@ class Change:
     gone: bool = False
     """The table is no longer there."""
     dumped: bool | None = None
-    """Whether it is dumped anew; None: either way."""
+    """Whether it is dumped again; None: either way."""
     columns: str = "id INT PRIMARY KEY, v VARCHAR(50), n INT"
     options: str = ""
     steps: tuple[str, ...] | None = None
@@ -32,7 +32,7 @@ class Change:
     filled: str = ""
     """The columns that its rows fill, where these are not all."""
     blocked: bool | None = None
-    """Whether it waits for somebody to have it dumped; None: either way."""
+    """Whether it waits for someone to have it dumped; None: either way."""
 
     @property
     def table(self) -> str:
@@ -203,7 +203,7 @@ CHANGES = (
         ),
     ),
     Change(
-        "made_anew_otherwise",
+        "made_again_otherwise",
         (
             "DROP TABLE {t}",
             "CREATE TABLE {t} (n DATE, id INT PRIMARY KEY)",
@@ -385,7 +385,7 @@ def check(shop: Pipeline[MysqlDatabase], changes: list[Change]) -> list[SchemaEv
     return [event for manifest in shop.manifests() for event in manifest.schema_events]
 
 
-def told(events: list[SchemaEvent], table: str) -> tuple[str, ...]:
+def reported(events: list[SchemaEvent], table: str) -> tuple[str, ...]:
     """The steps of a table's columns, in words."""
     found = []
     for step in [s for event in events if event.table == table for s in event.steps]:
@@ -396,7 +396,7 @@ def told(events: list[SchemaEvent], table: str) -> tuple[str, ...]:
 
 def dumps_of(shop: Pipeline[MysqlDatabase], table: str) -> int:
     """How often all of the table was dumped."""
-    return len([f for m in shop.manifests() for f in m.floors if f.table == table])
+    return len([f for m in shop.manifests() for f in m.deletes_before if f.table == table])
 
 
 def test_while_no_worker_runs(mysql_database: MysqlDatabase, pipeline_of: PipelineFactory) -> None:
@@ -419,7 +419,7 @@ def test_while_no_worker_runs(mysql_database: MysqlDatabase, pipeline_of: Pipeli
         if change.dumped is not None:
             assert (dumps_of(shop, table) > 1) is change.dumped, change.table
         if change.steps is not None:
-            assert told(events, table) == change.steps, change.table
+            assert reported(events, table) == change.steps, change.table
         seqs = [event.seq for event in events if event.table == table]
         assert seqs == sorted(set(seqs))
 
@@ -446,7 +446,7 @@ def test_while_a_worker_runs(mysql_database: MysqlDatabase, pipeline_of: Pipelin
 
 
 @pytest.mark.parametrize("flavour", ["mariadb", "mysql9"])
-def test_a_whole_database_made_anew(
+def test_a_whole_database_recreated(
     mysql_database: MysqlDatabase, pipeline_of: PipelineFactory
 ) -> None:
     database = mysql_database

@@ -239,8 +239,8 @@ def check_charset_text(ours: str | None, server: str | None, where: object) -> N
     if ours == server:
         return
     assert ours is not None and server is not None, where
-    told = re.sub(r"\\x[0-9a-f]{2}", "?", ours)
-    assert told == server.replace("\ufffd", "?") and "\\x" in ours, (where, ours, server)
+    reported = re.sub(r"\\x[0-9a-f]{2}", "?", ours)
+    assert reported == server.replace("\ufffd", "?") and "\\x" in ours, (where, ours, server)
 
 
 ODD_TEXTS = (

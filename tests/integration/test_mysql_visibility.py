@@ -216,7 +216,8 @@ class TestOrderOfCommitsOff:
 @pytest.mark.parametrize("flavour", ["mariadb", "mysql9"])
 class TestCommitThatIsNotVisibleYet:
     """A transaction that the log has sent, and that nobody can see: the server waits for a
-    semi-synchronous replica that does not exist. Marks that are written wait behind it."""
+    semi-synchronous replica that does not exist. WatermarkWriter that are written wait behind
+    it."""
 
     def test_the_chunk_waits_for_it(
         self, flavour: Flavour, start_server: ServerFactory, pipeline_of: PipelineFactory
@@ -225,13 +226,13 @@ class TestCommitThatIsNotVisibleYet:
         worker = hot.start()
         with invisible_commit(hot.database):
             wait_captured(hot)
-            asker = hot.asker()
-            asker.ask(DumpRequest("again", (table,), chunk_rows=KEYS))
+            control_client = hot.control_client()
+            control_client.ask(DumpRequest("again", (table,), chunk_rows=KEYS))
             worker.wait_point("between-chunks")
             time.sleep(1)
-            answer = asker.answer("again")
+            answer = control_client.answer("again")
             assert answer is None or not answer.state.final
-            asker.close()
+            control_client.close()
         assert hot.ask(DumpRequest("again", (table,))).state is RequestState.DONE
         worker.terminate()
         captured = check_equal(hot.settings, hot.database, [table])

@@ -84,21 +84,21 @@ def test_held_across_workers(shop: Pipeline[MysqlDatabase]) -> None:
         ],
     )
     shop.drain()
-    assert len(shop.state().held) == 4
+    assert len(shop.state().prepared) == 4
     found = [change.key for change in read_chain(shop.settings).table(f"{database.name}.t")]
     assert found == [("1",), ("2",), ("3",), ("4",)]
     database.run("XA COMMIT 'b'", "INSERT INTO t VALUES (5, 'x')", "XA ROLLBACK 'd'")
     shop.drain()
-    assert len(shop.state().held) == 2
+    assert len(shop.state().prepared) == 2
     database.run("FLUSH BINARY LOGS", "INSERT INTO t VALUES (6, 'x')")
     database.run("XA COMMIT 'a', 'branch', 7", "XA COMMIT 'c'", "INSERT INTO t VALUES (7, 'x')")
     shop.drain()
-    assert not shop.state().held
+    assert not shop.state().prepared
     assert equal(shop) == "rr" + "cc" + "cc" + "c" + "cu" + "c"
 
 
 def test_prepared_before_the_start(shop: Pipeline[MysqlDatabase]) -> None:
-    """Its rows are in nothing that was read: every table is dumped anew."""
+    """Its rows are in nothing that was read: every table is dumped again."""
     run_sessions(shop.database, prepared("'a'", "INSERT INTO t VALUES (10, 'a')"))
     shop.drain()
     shop.database.run("XA COMMIT 'a'", "INSERT INTO t VALUES (3, 'x')")
@@ -174,5 +174,5 @@ def test_the_log_is_purged_before_the_commit(
     assert "SourceLost:" in worker.output()
     assert 'on_gap = "dump"' in worker.output()
     pipeline_of(database, source={"on_gap": "dump"}).drain()
-    assert not shop.state().held
+    assert not shop.state().prepared
     equal(shop)

@@ -50,9 +50,9 @@ def test_they_are_read_again(pipeline: Pipeline[Database], spark: SparkSession) 
     assert again.tables[0].pending_keys == first.tables[0].pending_keys
     [request] = pending_requests(pipeline.settings)
     assert [request] == reread_requests(first)
-    with pipeline.asking() as asker:
-        asker.ask(request)
-        asker.ask(request)
+    with pipeline.asking() as control_client:
+        control_client.ask(request)
+        control_client.ask(request)
     worker = pipeline.start()
     assert pipeline.final_answer(request.request_id).state is RequestState.DONE
     worker.terminate()

@@ -15,11 +15,11 @@ from tests.fixtures.services import Database
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.schema import TableId
 from tideline_capture.core.facts import CatalogRound, TableFacts
-from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.postgres.catalog.tables import list_tables
 from tideline_capture.sources.postgres.catalog.watch import PostgresWatch
 from tideline_capture.sources.postgres.publication import OPTIONS, ensure_publication
 from tideline_capture.sources.postgres.types import PINNED
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 TABLE = "public.t"
 
@@ -33,7 +33,7 @@ def watch(database: Database) -> Iterator[PostgresWatch]:
     with connection.cursor() as cursor:
         ensure_publication(cursor, "p")
     made = PostgresWatch(
-        connection, key=MarkKey("inc"), publication="p", slot="s", include=("*.*",), exclude=()
+        connection, key=WatermarkKey("inc"), publication="p", slot="s", include=("*.*",), exclude=()
     )
     yield made
     made.close()
@@ -119,7 +119,7 @@ class TestPublication:
         after = look(watch)[TABLE]
         assert after.membership and after.catalog != before.catalog
 
-    def test_a_publication_that_was_made_anew_is_another(
+    def test_a_publication_that_was_recreated_is_another(
         self, database: Database, watch: PostgresWatch
     ) -> None:
         database.run("CREATE TABLE t (id int PRIMARY KEY)")
@@ -127,7 +127,7 @@ class TestPublication:
         database.run("DROP PUBLICATION p", f"CREATE PUBLICATION p FOR TABLE t WITH ({OPTIONS})")
         assert look(watch)[TABLE].catalog != before.catalog
 
-    def test_one_that_is_gone_begins_the_session_anew(
+    def test_one_that_is_gone_begins_the_session_again(
         self, database: Database, watch: PostgresWatch
     ) -> None:
         database.run("CREATE TABLE t (id int PRIMARY KEY)", "DROP PUBLICATION p")
@@ -294,11 +294,11 @@ def test_every_partition_counts(database: Database, watch: PostgresWatch) -> Non
 def test_what_a_truncating_transaction_does_to_columns_is_told(
     database: Database, watch: PostgresWatch
 ) -> None:
-    """Its new rows may have been stored anew with other values, without row events."""
+    """Its new rows may have been rewritten with other values, without row events."""
     database.run("CREATE TABLE t (id int PRIMARY KEY, v int)")
     look(watch)
     filled = "TRUNCATE t; INSERT INTO t SELECT g, g FROM generate_series(1, 3) g"
-    told = []
+    reported = []
     for more in (
         "",
         "; ALTER TABLE t ALTER COLUMN v TYPE int USING v * 2",
@@ -308,8 +308,8 @@ def test_what_a_truncating_transaction_does_to_columns_is_told(
         "; ALTER TABLE t SET (fillfactor = 90)",
     ):
         database.run(f"BEGIN; {filled}{more}; COMMIT")
-        told.append(look(watch)[TABLE].columns_too)
-    assert told == [False, True, False, True, True]
+        reported.append(look(watch)[TABLE].columns_too)
+    assert reported == [False, True, False, True, True]
 
 
 def test_a_round_sees_one_moment(

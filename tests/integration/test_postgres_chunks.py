@@ -14,10 +14,10 @@ from tests.fixtures.capture import PATIENCE_S, poll
 from tests.fixtures.services import Database
 from tideline.settings import make_settings
 from tideline_capture.core.chunks import Chunk, ChunkFailed, ChunkOrder
-from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.postgres.connect import connect
 from tideline_capture.sources.postgres.snapshot.chunks import CopyChunkReader
 from tideline_capture.sources.postgres.types import PINNED
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 TABLE = "public.t"
 
@@ -33,7 +33,7 @@ def make_reader(database: Database, *, lock_timeout_s: float = 0.2) -> CopyChunk
     return CopyChunkReader(
         _connection(database),
         _connection(database),
-        key=MarkKey("inc"),
+        key=WatermarkKey("inc"),
         publication="p",
         lock_timeout_s=lock_timeout_s,
         fence_timeout_s=5.0,
@@ -55,8 +55,8 @@ def order(**fields: Any) -> ChunkOrder:
 def read(reader: CopyChunkReader, **fields: Any) -> Chunk:
     fetched = reader.fetch(order(**fields), lambda reason: None)
     assert not isinstance(fetched, ChunkFailed), fetched
-    chunk, told = fetched.decode(), fetched.read
-    assert (told.token, told.last_key, told.complete) == (
+    chunk, reported = fetched.decode(), fetched.read
+    assert (reported.token, reported.last_key, reported.complete) == (
         chunk.token,
         chunk.last_key,
         chunk.complete,
@@ -268,9 +268,9 @@ class TestFailures:
             ThreadPoolExecutor(1) as pool,
         ):
             cancelled = pool.submit(cancel_waiting, database)
-            told = failed(patient)
+            reported = failed(patient)
             cancelled.result()
-        assert told.retry and "57014" in told.error
+        assert reported.retry and "57014" in reported.error
         assert read(patient).complete
         patient.close()
 
@@ -278,8 +278,8 @@ class TestFailures:
         self, database: Database, reader: CopyChunkReader
     ) -> None:
         database.run("CREATE TABLE t (id int PRIMARY KEY)")
-        told = failed(reader, keys=(("hunter2",),))
-        assert not told.retry and "hunter2" not in told.error
+        reported = failed(reader, keys=(("hunter2",),))
+        assert not reported.retry and "hunter2" not in reported.error
 
 
 def test_a_roles_own_limits_do_not_end_what_takes_long(database: Database) -> None:

@@ -60,7 +60,7 @@ def test_a_server_that_ends_the_transaction_late_is_waited_for(
     with closing(Altering(database)) as altering:
         timer = threading.Timer(UNSEEN_S, altering.commit)
         timer.start()
-        seen = relations.announce(altering.relation, altering.xid)
+        seen = relations.observe(altering.relation, altering.xid)
         timer.join()
     assert seen.facts is not None
     assert seen.facts.defaults == {"c": "7"}
@@ -74,9 +74,9 @@ def test_one_that_nobody_ever_sees_is_waited_for_once(
     monkeypatch.setattr("tideline_capture.sources.postgres.replication.relations._PATIENCE_S", 0.2)
     naps: list[float] = []
     with closing(Altering(database)) as altering:
-        assert relations.announce(altering.relation, altering.xid).facts is None
+        assert relations.observe(altering.relation, altering.xid).facts is None
         monkeypatch.setattr(
             "tideline_capture.sources.postgres.replication.relations.time.sleep", naps.append
         )
-        assert relations.announce(altering.relation, altering.xid).facts is None
+        assert relations.observe(altering.relation, altering.xid).facts is None
     assert not naps

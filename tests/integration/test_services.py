@@ -192,7 +192,7 @@ def test_a_taken_port_is_named(
 
 def test_a_chosen_port_that_is_lost_is_replaced(tmp_path: Path, taken_port: int) -> None:
     server = ValkeyServer(tmp_path / "valkey")
-    server.port = taken_port  # as if somebody took it between choosing and starting
+    server.port = taken_port  # as if someone took it between choosing and starting
     with server:
         assert server.port != taken_port
         assert redis.Redis.from_url(server.url()).ping()

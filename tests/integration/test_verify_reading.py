@@ -26,8 +26,8 @@ def test_killed_readings_go_on(conforming: ConformingSource, pipeline_of: Pipeli
     pipeline.drain()
     before = pipeline.manifest().last_seq
     state = pipeline.table(table)
-    asker = pipeline.asker()
-    asker.ask(DumpRequest("whole", (table,), purpose="verify"))
+    control_client = pipeline.control_client()
+    control_client.ask(DumpRequest("whole", (table,), purpose="verify"))
     for point in ("before-check-put:1", "after-check-put:1", "between-chunks:2"):
         worker = pipeline.start(kill=point)
         assert worker.wait() == -9, worker.output()[-2000:]
@@ -69,7 +69,7 @@ def test_killed_readings_go_on(conforming: ConformingSource, pipeline_of: Pipeli
     # Nothing of the table, its rows or its numbers has changed by that.
     assert pipeline.table(table) == state
     assert manifests[-1].last_seq == before
-    assert not any(manifest.floors for manifest in manifests if manifest.checks)
+    assert not any(manifest.deletes_before for manifest in manifests if manifest.checks)
 
 
 def rows_of(settings: Store, check: Check) -> list[tuple[int, str]]:

@@ -33,7 +33,7 @@ DAMAGE = {"orders": {"note": "'damaged'"}, "items": {"what": "NULL"}, "people": 
 
 
 @dataclass
-class Desk:
+class ControlThread:
     """A line of the wheels, and a browser on its Airflow."""
 
     line: WholeLine
@@ -57,11 +57,11 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(
+def control_thread(
     tmp_path_factory: pytest.TempPathFactory,
     postgres: PostgresServer,
     valkey_server: ValkeyServer,
-) -> Iterator[Desk]:
+) -> Iterator[ControlThread]:
     chromium = find_chromium()
     if chromium is None:
         pytest.skip(NO_CHROMIUM)
@@ -85,13 +85,13 @@ def desk(
     ) as line:
         shutil.rmtree(SCREENSHOTS, ignore_errors=True)
         with airflow_pages(line.airflow, chromium, SCREENSHOTS) as pages:
-            yield Desk(line, pages, installed.airflow)
+            yield ControlThread(line, pages, installed.airflow)
 
 
-def test_doctor_finds_nothing_amiss(desk: Desk) -> None:
+def test_doctor_finds_nothing_amiss(control_thread: ControlThread) -> None:
     done = subprocess.run(
-        [desk.airflow_bin / "tideline", "doctor", "--airflow"],
-        env=desk.line.airflow.environment(),
+        [control_thread.airflow_bin / "tideline", "doctor", "--airflow"],
+        env=control_thread.line.airflow.environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -99,13 +99,15 @@ def test_doctor_finds_nothing_amiss(desk: Desk) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_merge(desk: Desk) -> None:
-    desk.line.run("UPDATE orders SET note = 'by hand' WHERE id <= 3", "DELETE FROM people")
-    assert not desk.line.found().equal
-    run_id = desk.succeeds("tideline_merge", {})
-    shown = desk.pages.log("tideline_merge", run_id, "merge")
+def test_a_merge(control_thread: ControlThread) -> None:
+    control_thread.line.run(
+        "UPDATE orders SET note = 'by hand' WHERE id <= 3", "DELETE FROM people"
+    )
+    assert not control_thread.line.found().equal
+    run_id = control_thread.succeeds("tideline_merge", {})
+    shown = control_thread.pages.log("tideline_merge", run_id, "merge")
     assert any("start and end of Spark took" in line for line in shown), shown
-    desk.line.expect_equal()
+    control_thread.line.expect_equal()
 
 
 @pytest.mark.parametrize(
@@ -132,21 +134,23 @@ def test_a_merge(desk: Desk) -> None:
     ],
     ids=["keys", "texts as keys", "composite keys", "range", "composite range", "range of time"],
 )
-def test_a_repair(desk: Desk, table: str, rows: str, values: Values) -> None:
-    desk.line.run(
+def test_a_repair(control_thread: ControlThread, table: str, rows: str, values: Values) -> None:
+    control_thread.line.run(
         "INSERT INTO people SELECT 'Smith, ' || n, n, now() FROM generate_series(1, 20) n"
         " ON CONFLICT DO NOTHING"
     )
-    desk.line.merge()
-    desk.damage(table, rows)
-    desk.succeeds("tideline_repair", {"tables": f"public.{table}", **values, "chunk_rows": "50"})
-    assert desk.line.found().equal, desk.line.found()
+    control_thread.line.merge()
+    control_thread.damage(table, rows)
+    control_thread.succeeds(
+        "tideline_repair", {"tables": f"public.{table}", **values, "chunk_rows": "50"}
+    )
+    assert control_thread.line.found().equal, control_thread.line.found()
 
 
-def test_a_week_is_backfilled_by_days(desk: Desk) -> None:
-    desk.line.merge()
-    desk.damage("orders", "placed_at >= '2026-03-02' AND placed_at < '2026-03-09'")
-    runs = desk.pages.backfill(
+def test_a_week_is_backfilled_by_days(control_thread: ControlThread) -> None:
+    control_thread.line.merge()
+    control_thread.damage("orders", "placed_at >= '2026-03-02' AND placed_at < '2026-03-09'")
+    runs = control_thread.pages.backfill(
         "tideline_backfill",
         date(2026, 3, 2),
         date(2026, 3, 8),
@@ -154,8 +158,8 @@ def test_a_week_is_backfilled_by_days(desk: Desk) -> None:
     )
     assert len(runs) == 7
     for run_id in runs:
-        desk.line.succeeds("tideline_backfill", run_id)
-    assert desk.line.found().equal, desk.line.found()
+        control_thread.line.succeeds("tideline_backfill", run_id)
+    assert control_thread.line.found().equal, control_thread.line.found()
 
 
 @pytest.mark.parametrize(
@@ -165,20 +169,22 @@ def test_a_week_is_backfilled_by_days(desk: Desk) -> None:
         ("tideline_rebuild", {"table": "public.items"}),
         ("tideline_rebuild", {"table": "public.people", "mode": "current"}),
         ("tideline_maintain", {"tables": "public.orders\npublic.items"}),
-        ("tideline_steer", {"action": "tune", "all": True, "delay_ms": "0"}),
+        ("tideline_control", {"action": "tune", "all": True, "delay_ms": "0"}),
     ],
 )
-def test_every_other_form(desk: Desk, dag_id: str, values: Values) -> None:
-    desk.succeeds(dag_id, values)
-    desk.line.expect_equal()
+def test_every_other_form(control_thread: ControlThread, dag_id: str, values: Values) -> None:
+    control_thread.succeeds(dag_id, values)
+    control_thread.line.expect_equal()
 
 
-def test_a_mistyped_key_is_named_by_its_line(desk: Desk) -> None:
+def test_a_mistyped_key_is_named_by_its_line(control_thread: ControlThread) -> None:
     """Where it failed, and before anything that is folded."""
     keys = "17,2\n\n18"
-    run_id = desk.pages.trigger("tideline_repair", {"tables": "public.items", "keys": keys})
-    assert desk.line.api.wait("tideline_repair", run_id, timeout_s=600) == "failed"
-    assert desk.line.api.tasks("tideline_repair", run_id)["ask"] == "failed"
-    shown = desk.pages.log("tideline_repair", run_id, "ask")
+    run_id = control_thread.pages.trigger(
+        "tideline_repair", {"tables": "public.items", "keys": keys}
+    )
+    assert control_thread.line.api.wait("tideline_repair", run_id, timeout_s=600) == "failed"
+    assert control_thread.line.api.tasks("tideline_repair", run_id)["ask"] == "failed"
+    shown = control_thread.pages.log("tideline_repair", run_id, "ask")
     [reason, *_] = [line for line in shown if "ERROR" in line]
     assert "line 3" in reason, shown

@@ -169,4 +169,4 @@ def run_all(runs: Runs, made: Made, timed: str) -> None:
         runs.run("rebuild", table=table)
     runs.run("maintain")
     runs.run("maintain", tables=made.tables[::10])
-    runs.run("steer", action="tune", all=True, delay_ms="0")
+    runs.run("control", action="tune", all=True, delay_ms="0")

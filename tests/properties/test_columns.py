@@ -27,11 +27,11 @@ from tideline_capture.core.events import (
     Boundary,
     Control,
     LogBatch,
-    Mark,
-    MarkKind,
     Rows,
     SchemaSeen,
     StatementSeen,
+    Watermark,
+    WatermarkKind,
 )
 from tideline_capture.core.facts import CatalogRound, TableFacts
 from tideline_capture.core.segment import Segment
@@ -52,7 +52,7 @@ class Entry:
     """One entry of the log. ``row``: (id, values by name; None: deleted) of a table that is
     ``schema``; ``news``: it was altered since the row before."""
 
-    mark: Mark | None = None
+    mark: Watermark | None = None
     statement: StatementSeen | None = None
     schema: TableSchema | None = None
     row: tuple[int, dict[str, str | None] | None] | None = None
@@ -198,8 +198,8 @@ class Target:
                 for step in what.steps:  # type: ignore[attr-defined]
                     self._step(step)
                     self.kinds[step.kind.value] += what.verdict == "neutral"  # type: ignore[attr-defined]
-        for floor in sealed.floors:
-            self.rows = {k: row for k, row in self.rows.items() if row[0] > floor.seq}
+        for delete_before in sealed.deletes_before:
+            self.rows = {k: row for k, row in self.rows.items() if row[0] > delete_before.seq}
 
     def _step(self, step: ColumnStep) -> None:
         for _, values in self.rows.values():
@@ -253,7 +253,7 @@ class World:
         self.quiet = False
         for _ in range(ACTIONS):
             action = self.rng.choice(("write", "write", "write", "alter", "alter", "read", "round"))
-            action = "seal" if self.rng.random() < 0.05 else action
+            action = "close_segment" if self.rng.random() < 0.05 else action
             getattr(self, action)()
             if self.chunk is None and self.rng.random() < 0.3:
                 self.begin_chunk()
@@ -280,27 +280,27 @@ class World:
     def alter(self) -> None:
         self.source.alter()
 
-    def seal(self) -> None:
+    def close_segment(self) -> None:
         """A segment ends, and maybe its worker with it."""
         self.flush()
         if self.chunk is None and self.rng.random() < 0.5:
             self.core, self.known = self._worker(self.core), None
 
     def flush(self) -> None:
-        sealed = self.core.seal(now=self.now, force=True)
+        sealed = self.core.close_segment(now=self.now, force=True)
         if sealed is not None:
-            self.dumps += len(sealed.floors)
+            self.dumps += len(sealed.deletes_before)
             self.target.take(sealed)
 
     def round(self) -> None:
-        """The catalog is read between two marks."""
+        """The catalog is read between two watermarks."""
         self.token += 1
         token = f"round {self.token:06d}"
-        self._mark(MarkKind.CATALOG_LOW, token)
+        self._mark(WatermarkKind.CATALOG_LOW, token)
         self._meanwhile()
         self.core.on_catalog(CatalogRound(token, (self.source.facts,), EVERYTHING))
         self._meanwhile()
-        self._mark(MarkKind.HEARTBEAT, token)
+        self._mark(WatermarkKind.HEARTBEAT, token)
 
     def _meanwhile(self) -> None:
         for _ in range(0 if self.quiet else self.rng.choice((0, 0, 0, 1, 2))):
@@ -310,7 +310,7 @@ class World:
         self.now += 10
         self.chunk = self.core.next_order(now=self.now)
         if self.chunk is not None:
-            self._mark(MarkKind.LOW, self.chunk.token)
+            self._mark(WatermarkKind.LOW, self.chunk.token)
 
     def end_chunk(self) -> None:
         order, source = self.chunk, self.source
@@ -324,7 +324,7 @@ class World:
             for name in schema.column_names
         ]
         self._meanwhile()
-        self._mark(MarkKind.HIGH, order.token)
+        self._mark(WatermarkKind.HIGH, order.token)
         last = (str(rows[-1]),) if rows else None
         self.core.on_chunk(ChunkRead(order.token, last, True), now=self.now)
         batch = pa.RecordBatch.from_arrays(columns, names=list(schema.column_names))
@@ -332,8 +332,8 @@ class World:
         self.core.on_chunk(chunk, now=self.now)
         self.chunk = None
 
-    def _mark(self, kind: MarkKind, token: str) -> None:
-        self.source.log.append(Entry(mark=Mark(kind, token, 1)))
+    def _mark(self, kind: WatermarkKind, token: str) -> None:
+        self.source.log.append(Entry(mark=Watermark(kind, token, 1)))
 
     def read(self, count: int | None = None) -> None:
         """Some of the log; what the catalog says now may be later."""
@@ -356,9 +356,9 @@ class World:
     def _described(self, schema: TableSchema) -> SchemaSeen:
         news, self.known = schema != self.known, schema
         facts = self.source.facts
-        told = self.source.numbered and news and facts.schema == schema
-        told = told and self.rng.random() < 0.9  # Else the transaction was not visible yet.
-        return SchemaSeen(schema, 5, 1 if self.source.numbered else 0, facts if told else None)
+        reported = self.source.numbered and news and facts.schema == schema
+        reported = reported and self.rng.random() < 0.9  # Else the transaction was not visible yet.
+        return SchemaSeen(schema, 5, 1 if self.source.numbered else 0, facts if reported else None)
 
     def _say(self, *controls: Control, rows: Rows | None = None) -> None:
         self.lsn += 1

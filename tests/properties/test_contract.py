@@ -13,7 +13,7 @@ from tests.unit.contract.documents import first_manifest, following, manifest_nu
 from tideline.contract import layout
 from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline.contract.manifest import (
-    Floor,
+    DeleteBefore,
     Manifest,
     OpenRequest,
     OpenState,
@@ -255,7 +255,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
         parts=draw(parts_of(1, rows)),
         schema_events=(SchemaEvent(rows + 1, table, "ff", changes=(draw(TEXT),)),),
         truncates=(Truncate(rows + 2, table),),
-        floors=(Floor(table, 1, "r"),),
+        deletes_before=(DeleteBefore(table, 1, "r"),),
         state=in_full,
         state_at=1 if in_full is None else None,
         released=draw(st.booleans()),
@@ -330,7 +330,7 @@ def table_plans(draw: st.DrawFn) -> TablePlan:
         b=draw(NUMBERS.filter(lambda number: number < 2**63)),
         b_seq=2**63 - 1,
         app_id=draw(TEXT),
-        floor=draw(st.none() | st.integers(0, 9)),
+        delete_before=draw(st.none() | st.integers(0, 9)),
         truncates=tuple(draw(st.lists(st.integers(1, 9), max_size=2))),
         replace=draw(st.booleans()),
         key_min=draw(st.none() | TEXT),
@@ -345,7 +345,7 @@ PLANS = st.builds(
     store_url=TEXT,
     b=st.integers(0, 9),
     tables=st.lists(table_plans(), max_size=2).map(tuple),
-    held=HELD,
+    delayed=HELD,
 )
 
 
@@ -361,7 +361,7 @@ TABLE_RECEIPTS = st.builds(
     applied_manifest=st.integers(0, 9),
     applied_seq=st.integers(0, 2**63 - 1),
     complete_through_us=st.none() | st.integers(0, 2**60),
-    foreign_changes=st.lists(TEXT, max_size=2).map(tuple),
+    external_changes=st.lists(TEXT, max_size=2).map(tuple),
     seconds=st.floats(0, 1e6),
     error=st.none() | TEXT,
 )
@@ -371,7 +371,7 @@ RECEIPTS = st.builds(
     pipeline=TEXT,
     incarnation=TEXT,
     tables=st.lists(TABLE_RECEIPTS, max_size=3).map(tuple),
-    held=HELD,
+    delayed=HELD,
 )
 
 

@@ -67,8 +67,8 @@ def test_fast_equals_loop_equals_model(data: st.DataObject) -> None:
         payloads = [change.payload for change in repeated]
         assert fast == decode_with(decode_rows_loop, payloads, imaged, image=True)
         check_images(fast, imaged, repeated)
-    told = all(change.operation == "c" or change.image for change in repeated)
-    assert fast.key_overflow == (() if told else (WHOLE_ROW,))
+    reported = all(change.operation == "c" or change.image for change in repeated)
+    assert fast.key_overflow == (() if reported else (WHOLE_ROW,))
 
 
 @given(st.data())

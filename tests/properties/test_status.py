@@ -32,7 +32,7 @@ from tideline.contract.verification import Verified
 from tideline.control import Heard, WorkerStatus
 from tideline.planner import WarehouseTables
 from tideline.planner.table_status import TableStage, TableStatus
-from tideline.planner.verified import LastProof
+from tideline.planner.verified import LastVerification
 from tideline_console.freshness import FreshnessWatch
 from tideline_console.status.document import Status, WorkerState
 from tideline_console.status.watch import SilenceLimits, StatusInputs, status_of
@@ -59,7 +59,7 @@ def ago(seconds: float) -> int:
 def tails(draw: st.DrawFn, began_s: int) -> Manifest:
     fresh = draw(st.sampled_from((True, True, False)))
     written_s, source_s = (1, 3) if fresh else (draw(AGO_S), draw(AGO_S))
-    told = fresh or draw(st.booleans())
+    reported = fresh or draw(st.booleans())
     return Manifest(
         pipeline="shop",
         incarnation="i1",
@@ -72,7 +72,7 @@ def tails(draw: st.DrawFn, began_s: int) -> Manifest:
         last_seq=LAST_SEQ,
         position=PostgresPosition(1),
         identity=SourceIdentity("postgres", "7", 1, "shop"),
-        source_time_us=ago(min(source_s, began_s)) if told else None,
+        source_time_us=ago(min(source_s, began_s)) if reported else None,
         written_at_us=ago(min(written_s, began_s)),
         released=draw(st.sampled_from((False, False, False, True))),
     )
@@ -100,7 +100,9 @@ def targets(draw: st.DrawFn, *, sound: bool) -> WarehouseTables:
     proof = None
     if draw(st.booleans()):
         kept = Verified("t", draw(SEQ), 30, 4, "app", "v", doubts=draw(st.integers(0, 2)))
-        proof = LastProof(kept, draw(st.sampled_from((None, None, "changed by others: version 7"))))
+        proof = LastVerification(
+            kept, draw(st.sampled_from((None, None, "changed by others: version 7")))
+        )
     holds = proof is not None and proof.broken is None
     one = merged_to(
         manifest=draw(st.sampled_from((0, 7, 20, 40))),
@@ -168,8 +170,10 @@ def reads(draw: st.DrawFn) -> tuple[StatusInputs, FreshnessWatch]:
         now_us=NOW,
     )
     many = draw(st.sampled_from((0, 1, 1, 2, 4)))
-    told = sorted((draw(runs(began_s)) for _ in range(many)), key=lambda run: run.ended_us)
-    return read, FreshnessWatch(lambda _: Objective(99.0, WITHIN_S * SECOND), told, ago(WINDOW_S))
+    reported = sorted((draw(runs(began_s)) for _ in range(many)), key=lambda run: run.ended_us)
+    return read, FreshnessWatch(
+        lambda _: Objective(99.0, WITHIN_S * SECOND), reported, ago(WINDOW_S)
+    )
 
 
 @settings(max_examples=400)
@@ -197,7 +201,7 @@ def check_proof(one: TableStatus, read: StatusInputs) -> None:
     # It is worth nothing where the doubt was found after the rows were read.
     if one.state is TableStage.LIVE and found.condition is TableCondition.UNPROVEN:
         assert read.merged is not None
-        assert read.merged.proofs[one.table].kept.doubts == found.doubts, one
+        assert read.merged.proofs[one.table].verified.doubts == found.doubts, one
     if one.late is not None and one.state is TableStage.LIVE:
         assert "unproven" not in one.late.reason and "no dump" not in one.late.reason, one
 
@@ -228,8 +232,8 @@ def check_workers(status: Status, read: StatusInputs) -> None:
     if status.worker is WorkerState.SILENT:
         assert {one.state for one in status.workers} <= {"silent", "fenced"}
     # Nobody tells how fast a dump is that nobody reads.
-    told = [dump for one in live for dump in one.dumps]
-    assert all(dump in told or dump.tables for dump in status.dumps)
+    reported = [dump for one in live for dump in one.dumps]
+    assert all(dump in reported or dump.tables for dump in status.dumps)
 
 
 def check_times(status: Status, read: StatusInputs) -> None:
@@ -275,14 +279,14 @@ def check_merging(one: TableStatus, late: Lateness, watch: FreshnessWatch) -> No
     of_it = [
         run
         for run in watch.runs
-        if one.table in run.held or any(it.table == one.table for it in run.tables)
+        if one.table in run.delayed or any(it.table == one.table for it in run.tables)
     ]
     last = of_it[-1] if of_it else None
     recent = last is not None and NOW - last.ended_us <= WITHIN_S * SECOND
     if late.stage is Stage.SCHEDULE:
         assert not recent, late
     else:
-        assert last is not None and one.table not in last.held
+        assert last is not None and one.table not in last.delayed
         failed = any(it.outcome == "failed" for it in last.tables)
         assert recent or failed, late
         if late.hint is not None and "parts_max" in late.hint:

@@ -22,7 +22,7 @@ from tideline.contract.request import RequestState
 from tideline.contract.schema import parse_table
 from tideline.contract.verification import VerifyPlan, decode_verify_plan, encode_verify_plan
 from tideline.settings import Settings, make_settings
-from tideline.store.chain import Chain, Link
+from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import open_store
 
 RELEASES = Path(__file__).parents[1] / "golden" / "releases"
@@ -134,11 +134,11 @@ def planner_settings(golden: Golden) -> Settings:
     return make_settings(settings_of(golden, f"{golden.kind}://reader@127.0.0.1:1/shop"))
 
 
-def chain_of(settings: Settings) -> tuple[Chain, Link]:
+def chain_of(settings: Settings) -> tuple[Chain, ManifestEntry]:
     chain = Chain(open_store(settings.store), settings.pipeline)
-    link = chain.tail()
-    assert link is not None
-    return chain, link
+    entry = chain.tail()
+    assert entry is not None
+    return chain, entry
 
 
 def inserts(rows: Mapping[str, Sequence[Sequence[Any]]]) -> Iterator[str]:

@@ -27,7 +27,7 @@ from tests.release_before.golden import (
 from tests.release_before.stand_in import Stand, StandIn
 from tests.spark.test_verify import SharedJobs
 from tideline.contract import layout
-from tideline.contract.maintenance import Upkeep
+from tideline.contract.maintenance import MaintenanceOutcome
 from tideline.contract.manifest import OpenState
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan
@@ -35,13 +35,13 @@ from tideline.contract.rebuild import RebuildRecord, decode_rebuild
 from tideline.contract.receipt import Outcome
 from tideline.contract.request import Action, Command, DumpRequest, RequestState
 from tideline.contract.schema import parse_table
-from tideline.contract.verification import Proof
+from tideline.contract.verification import VerificationOutcome
 from tideline.planner import applied_state, begin_rebuild, next_step
 from tideline.planner.verification import VerificationRun, merge_up
 from tideline.planner.verified import read_verification, store_verification
 from tideline.planner.verifying import plan_verification
 from tideline.settings import Settings
-from tideline.store.chain import Link
+from tideline.store.chain import ManifestEntry
 from tideline.store.objects import open_store
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def run_stored_order(golden: Golden, settings: Settings, spark: SparkSession) ->
 
     receipt = maintain(spark, golden.moved_order(stored(settings, "maintenance/ordered.json")))
     assert {one.table for one in receipt.tables} == {golden.name(table) for table in TABLES}
-    assert Upkeep.FAILED not in {one.outcome for one in receipt.tables}, receipt
+    assert MaintenanceOutcome.FAILED not in {one.outcome for one in receipt.tables}, receipt
 
 
 def restore_queue(valkey: ValkeyServer, golden: Golden, shop: Pipeline[Stand]) -> None:
@@ -146,7 +146,7 @@ def restore_queue(valkey: ValkeyServer, golden: Golden, shop: Pipeline[Stand]) -
 
 
 def source_of(
-    golden: Golden, stand_in: StandIn, valkey: ValkeyServer, tail: Link
+    golden: Golden, stand_in: StandIn, valkey: ValkeyServer, tail: ManifestEntry
 ) -> tuple[Stand, Path]:
     """The server that stands in, with what had happened after the worker's death, and the file
     with the settings for it."""
@@ -164,7 +164,10 @@ def compare_what_was_read(golden: Golden, settings: Settings, jobs: SharedJobs) 
     result = jobs.compare(
         golden.moved_verification(stored(settings, "verifications/read~2E1/plan.json"))
     )
-    assert {one.proof for one in result.tables} <= {Proof.EQUAL, Proof.MOVING}, result
+    assert {one.outcome for one in result.tables} <= {
+        VerificationOutcome.EQUAL,
+        VerificationOutcome.CHANGING,
+    }, result
     store_verification(settings, result)
     assert read_verification(settings, "read.1") == result
 
@@ -176,8 +179,8 @@ def finish_requests(golden: Golden, shop: Pipeline[Stand]) -> None:
     poll("the chain is taken over", lambda: shop.manifest().term == before.term + 1)
     opened = {one.request.request_id: one for one in shop.state().requests}
     assert opened["paused"].paused
-    with shop.asking() as asker:
-        asker.command(Command("go-on", Action.RESUME, requests=("paused",)))
+    with shop.asking() as control_client:
+        control_client.command(Command("go-on", Action.RESUME, requests=("paused",)))
     shop.hurry()
     shop.wait_state("all requests end", lambda found: ENDS.items() <= ends_of(found).items())
     assert not shop.state().requests
@@ -214,11 +217,16 @@ def prove(golden: Golden, shop: Pipeline[Stand], jobs: SharedJobs) -> None:
         tables=names,
         last_call=True,
     )
-    proofs = {one.table: one.proof for one in jobs.compare(planned.plan).tables}
-    assert proofs.keys() == set(names) and set(proofs.values()) <= {Proof.EQUAL, Proof.MOVING}
+    proofs = {one.table: one.outcome for one in jobs.compare(planned.plan).tables}
+    assert proofs.keys() == set(names) and set(proofs.values()) <= {
+        VerificationOutcome.EQUAL,
+        VerificationOutcome.CHANGING,
+    }
     worker = shop.start()
     tables = tuple(golden.name(table) for table in ("now", "soft", "past", "big"))
     request = DumpRequest("now-all", tables, purpose="verify")
     result = VerificationRun(shop.settings, jobs, request, passes_max=2).run(repair=False)
-    assert {one.table: one.proof for one in result.tables} == dict.fromkeys(tables, Proof.EQUAL)
+    assert {one.table: one.outcome for one in result.tables} == dict.fromkeys(
+        tables, VerificationOutcome.EQUAL
+    )
     worker.terminate()

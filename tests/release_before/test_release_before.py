@@ -72,7 +72,7 @@ def test_the_chain_is_read_to_its_end(golden: Golden) -> None:
     settings = planner_settings(golden)
     chain, tail = chain_of(settings)
     number = tail.manifest.manifest_number
-    kinds = [link.manifest.kind for link in chain.links(1, number)]
+    kinds = [entry.manifest.kind for entry in chain.entries(1, number)]
     assert len(kinds) == number > 1_000 and chain.read_block(1) is not None
     assert {*ManifestKind} == set(kinds)
     state = chain.open_state(tail)
@@ -97,7 +97,7 @@ def test_the_planner_goes_on_where_the_targets_stand(golden: Golden) -> None:
     done = {one.table for one in torn.tables[:2]}
     plan = plan_merge(settings, plan_id="by-this-release")
     left = {golden.name(table) for table in TABLES} - done
-    assert {one.table for one in plan.tables} == left, plan.held
+    assert {one.table for one in plan.tables} == left, plan.delayed
     assert not plan.strayed and all(one.a is not None for one in plan.tables)
 
 

@@ -17,11 +17,11 @@ from tests.fixtures.troubled_store import TroubledStore
 from tests.fixtures.virtual_worker import PIPELINE, VirtualWorker
 from tests.unit.contract.documents import ORDERS, first_manifest, following
 from tideline.contract.manifest import STATE_DISTANCE_MAX, OpenState, TableState
-from tideline.contract.plan import Stamp
+from tideline.contract.plan import CommitMetadata
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import TableSchema
-from tideline.cost import DAY_S, Cost, Pace, Prices, Traffic, cost_of
-from tideline.planner import merges, pending, starts
+from tideline.cost import DAY_S, Cost, Prices, RequestRates, Traffic, cost_of
+from tideline.planner import merges, pending, start_points
 from tideline.settings import Capture, make_settings
 from tideline.store.chain import Chain
 from tideline.warehouse.state import TargetState
@@ -57,12 +57,12 @@ class Case:
             compression=(37 + len(self.value)) / self.row_bytes,
             columns=2,
         )
-        pace = Pace(
+        rates = RequestRates(
             flush_s=self.flush_s,
             heartbeat_s=self.heartbeat_s,
             segment_bytes_max=self.segment_bytes_max,
         )
-        return cost_of(traffic, pace, FREE)
+        return cost_of(traffic, rates, FREE)
 
 
 CASES = {
@@ -149,8 +149,8 @@ def test_a_passive_workers_requests(every_s: float) -> None:
         stopping=stopping,
         system=Clocked(lambda: stopping.now),
     ).acquire(lambda: (last.identity, PostgresPosition(0)))
-    pace = Pace(flush_s=every_s, heartbeat_s=60.0, passive=1)
-    cost = cost_of(Traffic(changes_per_s=1e6, row_bytes=1e-9), pace, FREE)
+    rates = RequestRates(flush_s=every_s, heartbeat_s=60.0, passive=1)
+    cost = cost_of(Traffic(changes_per_s=1e6, row_bytes=1e-9), rates, FREE)
     expected = cost.gets["passive workers"] * HOUR_S / DAY_S
     assert len(asked) == pytest.approx(expected, rel=CLOSE)
     assert set(asked) <= {"get", "exists"}
@@ -173,7 +173,7 @@ def test_a_blocks_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     worker.store.before = lambda kind, key: asked.append(kind)
     assert roll_ups.advance(2 * TEN) is not None
     traffic = Traffic(tables=2, busy=2, changes_per_s=10.0, row_bytes=7.0, columns=2)
-    cost = cost_of(traffic, Pace(flush_s=0.3), FREE)
+    cost = cost_of(traffic, RequestRates(flush_s=0.3), FREE)
     blocks = cost.manifests / TEN
     assert len(worker.store.writes) - before == pytest.approx(cost.puts["roll-ups"] / blocks)
     gets = [kind for kind in asked if kind in ("get", "exists")]
@@ -201,12 +201,14 @@ def test_a_merges_plan(backlog: int, tmp_path: Path, monkeypatch: pytest.MonkeyP
         chain.append(last)
     owner = ("shop", last.incarnation, ORDERS)
     applied = last.manifest_number - backlog
-    (at,) = chain.links(applied, applied)
-    stamp = Stamp("app", *owner[:2], "p0", 0, applied, at.manifest.last_seq, digest=at.digest)
+    (at,) = chain.entries(applied, applied)
+    stamp = CommitMetadata(
+        "app", *owner[:2], "p0", 0, applied, at.manifest.last_seq, digest=at.digest
+    )
     target = TargetState(url, exists=True, owner=owner, applied=applied, standing=stamp)
     for module in (merges, pending):
         monkeypatch.setattr(module, "open_store", lambda _: store)
-    for module in (starts, pending):
+    for module in (start_points, pending):
         monkeypatch.setattr(module, "target_of", lambda *_: target)
     asked: list[str] = []
     store.before = lambda kind, key: asked.append(kind)
@@ -222,8 +224,8 @@ def test_a_merges_plan(backlog: int, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert sum(len(table.parts) for table in plan.tables) == backlog
     pending.pending_requests(settings)
     merges.read_receipt(settings, "p")
-    pace = Pace(flush_s=1.0, heartbeat_s=5.0, merge_every_s=float(backlog))
-    cost = cost_of(Traffic(tables=1, busy=1, changes_per_s=1e6, row_bytes=1e-9), pace, FREE)
+    rates = RequestRates(flush_s=1.0, heartbeat_s=5.0, merge_every_s=float(backlog))
+    cost = cost_of(Traffic(tables=1, busy=1, changes_per_s=1e6, row_bytes=1e-9), rates, FREE)
     expected = cost.gets["merge plans"] * backlog / DAY_S
     gets = [kind for kind in asked if kind in ("get", "exists")]
     assert len(gets) == pytest.approx(expected, rel=0.25)

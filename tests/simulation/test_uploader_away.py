@@ -77,9 +77,9 @@ def worker() -> VirtualWorker:
 
 
 def manifests(worker: VirtualWorker) -> list[Manifest]:
-    chain = worker.session._crew.chain
+    chain = worker.session._runtime.chain
     last = worker.uploader.last.manifest.manifest_number
-    return [link.manifest for link in chain.links(1, last)]
+    return [entry.manifest for entry in chain.entries(1, last)]
 
 
 def keys(worker: VirtualWorker, operation: str) -> list[int]:
@@ -110,7 +110,10 @@ def test_an_hour(worker: VirtualWorker) -> None:
     # It could be seen all the time, and there was a warning before the source's limit.
     assert outage.unavailable_s > HOUR_S - 2 * PATIENCE_S
     assert KEPT_MAX * 3 / 4 < outage.warned_at < KEPT_MAX
-    assert worker.desk.statuses[-1].note == "the store is behind: reading stopped; little is left"
+    assert (
+        worker.control_thread.statuses[-1].note
+        == "the store is behind: reading stopped; little is left"
+    )
     warned = [one for one in logs if one["event"] == "the source will remove its log soon"]
     assert len(warned) == 1
 
@@ -127,16 +130,18 @@ def test_an_hour(worker: VirtualWorker) -> None:
 
 def test_catalog_and_dumps_do_not_pile_up(worker: VirtualWorker) -> None:
     """Rounds go on in the source, and their marks wait in its log; a dump waits with them."""
-    worker.session._crew.desk.arrivals.put(RequestArrived("m", DumpRequest("r", (table_of(0),))))
+    worker.session._runtime.control_thread.arrivals.put(
+        RequestArrived("m", DumpRequest("r", (table_of(0),)))
+    )
     outage = outage_of(worker, HOUR_S / 4)
     core = worker.session.core
     assert len(worker.orders) <= 1 + SETTINGS.chunks_ahead_max
     assert len(core.catalog._rounds) <= 32
     assert outage.memory_max < 2 * SETTINGS.upload_bytes_max
-    told = [answer.request_id for answer in worker.desk.answers]
-    assert told == []
+    reported = [answer.request_id for answer in worker.control_thread.answers]
+    assert reported == []
     worker.run(200)
-    assert [answer.request_id for answer in worker.desk.answers][-1:] == ["r"]
+    assert [answer.request_id for answer in worker.control_thread.answers][-1:] == ["r"]
     assert keys(worker, "r") == [0]
     assert sorted(keys(worker, "c")) == sorted(set(keys(worker, "c")))
 

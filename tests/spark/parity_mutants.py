@@ -34,7 +34,7 @@ from tideline_spark.formats.statements import RowMerge, RowUpdate
 from tideline_spark.modes import history, soft_deletes, versioned
 from tideline_spark.schemas import column as col
 from tideline_spark.session import make_session
-from tideline_spark.story import Story
+from tideline_spark.version_context import VersionContext
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,7 +96,7 @@ def _blanked(found: Any, plan: Any) -> Any:
     return rows.select(*kept)
 
 
-_STORY, _HISTORY, _LAST = Story, history._merge, soft_deletes._last
+_STORY, _HISTORY, _LAST = VersionContext, history._merge, soft_deletes._last
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,12 @@ MUTANTS: Mapping[str, Mutant] = {
     "versions lose what a drop left them": Mutant(
         evolution._State, "_carries", _nothing_carried, Mode.HISTORY, _DROP
     ),
-    "dumped rows empty dropped columns": Mutant(versioned, "Story", _story(until={}), Mode.HISTORY),
-    "closed versions get later defaults": Mutant(versioned, "Story", _story(came={}), Mode.HISTORY),
+    "dumped rows empty dropped columns": Mutant(
+        versioned, "VersionContext", _story(until={}), Mode.HISTORY
+    ),
+    "closed versions get later defaults": Mutant(
+        versioned, "VersionContext", _story(came={}), Mode.HISTORY
+    ),
     "a delete opens a version": Mutant(versions, "gone", lambda: col(OP) == "m", Mode.HISTORY),
     "nothing that was not touched is ended": Mutant(history, "_merge", _never_ended, Mode.HISTORY),
     "a deleted row keeps its key only": Mutant(soft_deletes, "_last", _blanked, Mode.SOFT_DELETES),

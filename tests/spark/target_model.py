@@ -60,10 +60,10 @@ class TargetModel:
         else:
             self._shape(seq, event)
 
-    def end(self, floor: int, seq: int) -> None:
-        """Rows that were not seen after ``floor`` are gone: since ``seq``, it was found."""
+    def end(self, delete_before: int, seq: int) -> None:
+        """Rows that were not seen after ``delete_before`` are gone: since ``seq``, it was found."""
         for line in list(self.lines):
-            if line.until is None and line.seq <= floor:
+            if line.until is None and line.seq <= delete_before:
                 self._close(line, seq)
 
     @property
@@ -91,10 +91,10 @@ class TargetModel:
         was = key if change.before is None else change.before[KEY]
         held = self._open(was)
         carried = [name for name in self.types if name not in change.unchanged]
-        told = {n: (change.values.get(n), change.overflow.get(n)) for n in carried}
-        if change.op == "r" and held is not None and self._confirms(held, told):
+        reported = {n: (change.values.get(n), change.overflow.get(n)) for n in carried}
+        if change.op == "r" and held is not None and self._confirms(held, reported):
             held.seq = seq
-            held.row |= told
+            held.row |= reported
             return
         for line in (held, self._open(key)):
             if line is not None:
@@ -107,15 +107,15 @@ class TargetModel:
             old = {name: value for name, value in held.old.items() if name in self.carried}
         if self.mode is not Mode.HISTORY:
             self.lines = [line for line in self.lines if line.key != key]
-        self.lines.append(Line(key, seq, seq, {**row, **told}, old))
+        self.lines.append(Line(key, seq, seq, {**row, **reported}, old))
 
     def _open(self, key: int) -> Line | None:
         return next((one for one in self.lines if one.key == key and one.until is None), None)
 
-    def _confirms(self, held: Line, told: dict[str, Value]) -> bool:
+    def _confirms(self, held: Line, reported: dict[str, Value]) -> bool:
         return all(
             self._fitting(name, value) == self._fitting(name, held.row[name])
-            for name, value in told.items()
+            for name, value in reported.items()
             if name not in self.away
         )
 

@@ -26,7 +26,7 @@ TORN_BY_THE_NET = "[FAILED_READ_FILE.NO_HINT] java.net.SocketTimeoutException: R
 
 
 class Clock:
-    """Time passes only where somebody waits."""
+    """Time passes only where someone waits."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -114,7 +114,7 @@ def test_whatever_is_raised_is_an_error_of_ours_that_tells_no_value() -> None:
 
         return attempt
 
-    for error, kind, told in (
+    for error, kind, reported in (
         (KeyError("SECRET"), "InvariantBroken", "KeyError at test_attempts.py:"),
         (Py4JNetworkError("SECRET"), "Unavailable", "Java process does not answer"),
         (ConnectionRefusedError(111, "SECRET"), "Unavailable", "Java process does not answer"),
@@ -122,7 +122,7 @@ def test_whatever_is_raised_is_an_error_of_ours_that_tells_no_value() -> None:
         tried = try_until(failing_with(error), Patience(retry_s=60.0), "merging public.t")
         assert tried.error is not None
         assert (tried.attempts, type(tried.error).__name__) == (1, kind)
-        assert told in tried.error.message and tried.error.hint
+        assert reported in tried.error.message and tried.error.hint
         assert "SECRET" not in str(tried.error)
 
 
@@ -139,7 +139,7 @@ def test_a_table_that_cannot_begin_has_its_receipt_and_the_others_theirs(
         """A run of which one table's session cannot be made."""
 
         def __init__(
-            self, spark: Any, plan: Any, table: TablePlan, on_point: Any, made_from: Any
+            self, spark: Any, plan: Any, table: TablePlan, on_point: Any, planned_manifests: Any
         ) -> None:
             if table.table == "public.a":
                 raise ConnectionRefusedError(111, "no Java there")
@@ -179,7 +179,7 @@ def test_so_many_tables_are_merged_side_by_side(
         """A table's merge that the first ``expected`` ones begin before any of them ends."""
 
         def __init__(
-            self, spark: Any, plan: Any, table: TablePlan, on_point: Any, made_from: Any
+            self, spark: Any, plan: Any, table: TablePlan, on_point: Any, planned_manifests: Any
         ) -> None:
             self.at = int(table.table.removeprefix("public.t"))
             self.table = table

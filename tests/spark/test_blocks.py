@@ -38,7 +38,7 @@ def merged(history: History, spark: SparkSession) -> tuple[int, int, dict[str, A
 
 
 def test_the_warehouse_gets_the_same(tmp_path: Path, spark: SparkSession) -> None:
-    """Into a table that a first plan has brought into a block, and into one that is made anew."""
+    """Into a table that a first plan has brought into a block, and into one that is recreated."""
     history = random_history(tmp_path / "one", 11, 31)
     History(tmp_path / "one", merge={"parts_max": 8}).merge(spark, TABLE)
     shutil.copytree(tmp_path / "one", tmp_path / "two")

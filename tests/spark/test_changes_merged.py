@@ -111,7 +111,7 @@ def merge(spark: SparkSession, pipeline: Pipeline[ConformingSource], name: str) 
     from tideline_spark.merge import run_plan
 
     plan = plan_merge(pipeline.settings, plan_id=name)
-    assert not plan.held, plan.held
+    assert not plan.delayed, plan.delayed
     receipt = run_plan(spark, plan)
     wrong = [one for one in receipt.tables if one.outcome is not Outcome.APPLIED]
     assert not wrong, wrong

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.fixtures.parts import Emptied, Event, History, Row, Shaped, schema_of
-from tideline.contract.manifest import Copied, Floor
+from tideline.contract.manifest import Copied, DeleteBefore
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.contract.steps import ColumnStep, StepKind
@@ -84,7 +84,7 @@ class Bag:
         last = h.last_seq
         ranges = tuple((seq, seq) for seq in seen)
         done = Copied(first_manifest, last, len(copied), ranges)
-        h.commit(*self.changes(1), floors=[Floor(TABLE, low, "dump", done)])
+        h.commit(*self.changes(1), deletes_before=[DeleteBefore(TABLE, low, "dump", done)])
 
     def plan(self) -> Plan:
         self._plans += 1
@@ -161,7 +161,7 @@ def test_random_bags(spark: SparkSession, tmp_path: Path) -> None:
     h = bag.history
     h.commit(*bag.changes(30))
     held = bag.plan()
-    assert held.tables == () and "no copy" in held.held[TABLE]
+    assert held.tables == () and "no copy" in held.delayed[TABLE]
     bag.copy()
     assert bag.merge(spark).outcome is Outcome.APPLIED
     bag.check(spark)

@@ -81,7 +81,7 @@ def test_no_merge_writes_deletion_vectors_into_such_a_table(
     other.merge(spark)
     low = other.last_seq
     other.commit(*(order("r", key, "dumped") for key in range(1, 10)))
-    other.commit(floors=[(ORDERS, low)])
+    other.commit(deletes_before=[(ORDERS, low)])
     other.merge(spark)
     other.commit(Emptied(ORDERS), order("c", 7, "again"))
     other.merge(spark)
@@ -112,22 +112,22 @@ def test_a_rebuild_switches_a_table_to_and_fro(
     assert planned.vectors_to is False
     history.merge(spark)
     rows = history.rows(spark, ORDERS)
-    _, said = rebuilder.all()
-    assert said[-1] == "applied", said
+    _, reported = rebuilder.all()
+    assert reported[-1] == "applied", reported
     assert history.rows(spark, ORDERS) == rows
     expected = [{"id": row["id"], "status": row["status"]} for row in rows]
     assert read_without_vectors(history) == expected
     (table,) = read_status(history.settings).tables
     assert (table.deletion_vectors, table.deletion_vectors_wanted) == (False, None)
-    assert (table.state.value, table.reason) == ("live", None), "none of it is somebody else's"
+    assert (table.state.value, table.reason) == ("live", None), "none of it is someone else's"
     before = vectors_in(history)
     history.commit(order("u", 4, "paid"), order("d", 5))
-    assert history.merge(spark).tables[0].foreign_changes == ()
+    assert history.merge(spark).tables[0].external_changes == ()
     assert vectors_in(history) == before
 
     choose(history, vectors=True)
-    _, said = rebuilder.all()
-    assert said[-1] == "applied", said
+    _, reported = rebuilder.all()
+    assert reported[-1] == "applied", reported
     history.commit(order("u", 6, "paid"))
     history.merge(spark)
     assert vectors_in(history) > before
@@ -145,6 +145,6 @@ def test_killed_behind_the_swap_it_is_still_told_and_can_be_done(
             rebuilder.run(plan, kill_at="after-swap")
     (table,) = read_status(history.settings).tables
     assert (table.deletion_vectors, table.deletion_vectors_wanted) == (True, False)
-    _, said = rebuilder.all()
-    assert said[-1] == "applied", said
+    _, reported = rebuilder.all()
+    assert reported[-1] == "applied", reported
     assert len(read_without_vectors(history)) == 39

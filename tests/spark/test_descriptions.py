@@ -55,7 +55,7 @@ class Shown:
     comment: str | None
     comments: dict[str, str]
     firm: set[str]
-    said: tuple[str, ...]
+    reported: tuple[str, ...]
 
 
 def shown(history: History) -> Shown:
@@ -75,7 +75,7 @@ def merged(history: History, spark: SparkSession) -> None:
     """Merge, and find that nothing is left to do."""
     (receipt,) = history.merge(spark).tables
     assert (receipt.outcome, receipt.error) == (Outcome.APPLIED, None)
-    assert (receipt.warnings, receipt.foreign_changes) == ((), ())
+    assert (receipt.warnings, receipt.external_changes) == ((), ())
     assert history.plan().nothing_to_do
     progress = applied_state(history.settings).tables[ORDERS]
     assert external_of(progress) == (), "nobody else has changed anything"
@@ -190,7 +190,7 @@ def test_a_row_without_a_value_is_never_kept_out(
     rows = history.rows(spark, ORDERS)
     lacking = {n for n in everything if any(one[n] is None for one in rows)}
     assert shown(history).firm == set(everything) - lacking
-    assert shown(history).said == everything, "the source's word is there all the same"
+    assert shown(history).reported == everything, "the source's word is there all the same"
     if row.op != "d":
         assert lacking
         assert 9 in [one["id"] for one in rows]
@@ -261,8 +261,8 @@ def test_a_rebuilt_table_says_the_same_and_what_others_wrote(
     spark.sql(f"ALTER TABLE delta.`{history.target(ORDERS)}` ALTER COLUMN status COMMENT 'ours'")
     before = shown(history)
     for mode in (Mode.HISTORY, Mode.CURRENT):
-        _, said = Rebuilder(history, spark).all(mode)
-        assert said[-1] == "applied", said
+        _, reported = Rebuilder(history, spark).all(mode)
+        assert reported[-1] == "applied", reported
         assert shown(history) == before
         assert history.plan().nothing_to_do
 

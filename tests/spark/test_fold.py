@@ -50,14 +50,17 @@ def test_frames_and_model_agree_and_rebuild_the_source(
         log += interleave(sources, random, CHANGES)
     changes = [(seq, row) for seq, row in enumerate(log, 1) if row is not None]
     truncates = [seq for seq, row in enumerate(log, 1) if row is None]
-    floor = random.randint(0, len(log)) if floored else None
+    delete_before = random.randint(0, len(log)) if floored else None
 
     expected = fold_model.fold(
-        [_change(seq, row) for seq, row in changes], VALUES, truncates=truncates, floor=floor
+        [_change(seq, row) for seq, row in changes],
+        VALUES,
+        truncates=truncates,
+        delete_before=delete_before,
     )
-    found = _folded(spark, changes, truncates, floor)
+    found = _folded(spark, changes, truncates, delete_before)
     assert found == expected
-    if floor is None:
+    if delete_before is None:
         assert _applied(target, expected) == truth(sources)
 
 
@@ -144,7 +147,7 @@ def _folded(
     spark: SparkSession,
     changes: list[tuple[int, Row]],
     truncates: list[int],
-    floor: int | None,
+    delete_before: int | None,
     *,
     hops: int = 64,
 ) -> dict[Key, State]:
@@ -156,7 +159,7 @@ def _folded(
         moved=any(row.before for _, row in changes),
         fillable=tuple(name for name in VALUES if name in lacking),
         truncate=max(truncates, default=None),
-        floor=floor,
+        delete_before=delete_before,
         hops=min(hops, _longest_chain(changes)),
     )
     rows = fold(_frame(spark, changes), shape).collect()

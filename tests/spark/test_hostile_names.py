@@ -39,8 +39,8 @@ COLUMNS = one_case([*(one.name.replace(VARIABLE, "JAVA_HOME") for one in NAMES),
 
 def row(op: str, key: int, word: str, lost: Sequence[str] = ()) -> Row:
     """A change; of the columns ``lost`` the log has carried nothing."""
-    told = {n: None if n in lost else text for n, text in values(key, word).items()}
-    return Row(WIDE, op, told, unchanged=tuple(lost))
+    reported = {n: None if n in lost else text for n, text in values(key, word).items()}
+    return Row(WIDE, op, reported, unchanged=tuple(lost))
 
 
 def values(key: int, word: str) -> dict[str, Any]:
@@ -113,10 +113,10 @@ def test_tables_of_such_names(history: History, spark: SparkSession) -> None:
 def test_comments(history: History, spark: SparkSession, reference: str) -> None:
     history.commit(Shaped(schema_of(WIDE, {"id": "int32", "v": "string"}, ["id"])))
     comment = f"of {reference}, 'quoted' \\ \n\u202e"
-    told = describe(WIDE, comment, {"id": comment, "v": comment}, ("id",))
-    history.chain.write_description(told)
+    reported = describe(WIDE, comment, {"id": comment, "v": comment}, ("id",))
+    history.chain.write_description(reported)
     history.commit(
-        Row(WIDE, "c", {"id": 1, "v": "a"}), states={WIDE: {"description": told.fingerprint}}
+        Row(WIDE, "c", {"id": 1, "v": "a"}), states={WIDE: {"description": reported.fingerprint}}
     )
     applied(history, spark)
     history.commit(Row(WIDE, "u", {"id": 1, "v": "b"}), Row(WIDE, "c", {"id": 2, "v": "c"}))

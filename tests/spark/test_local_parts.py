@@ -159,7 +159,7 @@ def test_parts_that_hold_something_else_are_refused(
     plan = history.plan()
     [table] = plan.tables
     [part] = table.parts
-    for changed, said in (
+    for changed, reported in (
         ({"operations": {"c": 2, "u": 1}}, "rows by operation"),
         ({"first_seq": part.first_seq - 1}, "first sequence"),
         ({"last_seq": part.last_seq + 1}, "last sequence"),
@@ -170,7 +170,7 @@ def test_parts_that_hold_something_else_are_refused(
         receipt = run(spark, replace(plan, tables=(other,)))
         assert receipt.outcome is Outcome.FAILED
         assert receipt.error_kind == "CorruptData"
-        assert said in (receipt.error or "") and part.key in (receipt.error or "")
+        assert reported in (receipt.error or "") and part.key in (receipt.error or "")
     assert run(spark, plan).outcome is Outcome.APPLIED
 
 

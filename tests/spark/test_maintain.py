@@ -1,4 +1,4 @@
-"""Maintenance: only where it pays, never data, never a file that somebody may need."""
+"""Maintenance: only where it pays, never data, never a file that someone may need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from msgspec.structs import replace
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tests.fixtures.progress import external_of
 from tideline.contract.errors import Misconfigured
-from tideline.contract.maintenance import Files, MaintenanceOrder, TableUpkeep, Upkeep
+from tideline.contract.maintenance import (
+    Files,
+    MaintenanceOrder,
+    MaintenanceOutcome,
+    TableMaintenance,
+)
 from tideline.contract.receipt import Outcome
 from tideline.planner import applied_state
 from tideline.planner.maintaining import order_maintenance
@@ -33,7 +38,7 @@ def row(table: str, op: str, key: int, text: str = "x") -> Row:
     return Row(table, op, {"id": key, "text": text})
 
 
-def maintained(spark: SparkSession, order: MaintenanceOrder) -> dict[str, TableUpkeep]:
+def maintained(spark: SparkSession, order: MaintenanceOrder) -> dict[str, TableMaintenance]:
     from tideline_spark.maintain import maintain
 
     return {one.table: one for one in maintain(spark, order).tables}
@@ -70,12 +75,12 @@ def test_tables_are_maintained_where_it_pays(tmp_path: Path, spark: SparkSession
     )
 
     left = maintained(spark, ordered(history, 3))
-    assert left[NEVER].outcome is Upkeep.LEFT
-    assert (left[U].outcome, left[U].error_kind) == (Upkeep.FAILED, "Misconfigured")
+    assert left[NEVER].outcome is MaintenanceOutcome.LEFT
+    assert (left[U].outcome, left[U].error_kind) == (MaintenanceOutcome.FAILED, "Misconfigured")
     figures = left[T].before
-    assert left[T].outcome is Upkeep.LEFT and figures is not None
+    assert left[T].outcome is MaintenanceOutcome.LEFT and figures is not None
     # A merge of few rows writes one file.
-    assert (figures.files, figures.small, figures.worn) == (2, 2, 0)
+    assert (figures.files, figures.small, figures.fragmented) == (2, 2, 0)
     assert (figures.rows, figures.deleted, figures.vectors) == (102, 2, 1)
 
     old, young = target / "old.parquet", target / "young.parquet"
@@ -83,11 +88,15 @@ def test_tables_are_maintained_where_it_pays(tmp_path: Path, spark: SparkSession
         orphan.write_bytes(b"x")
         os.utime(orphan, (time.time() - age_s,) * 2)
     too_soon = maintained(spark, ordered(history, 3, vacuum_hours=1.0))[T]
-    assert (too_soon.outcome, too_soon.error_kind) == (Upkeep.FAILED, "Misconfigured")
+    assert (too_soon.outcome, too_soon.error_kind) == (MaintenanceOutcome.FAILED, "Misconfigured")
     assert old.exists()
 
     done = maintained(spark, ordered(history, 2, vacuum_hours=24.0))[T]
-    assert (done.outcome, done.attempts, done.reason) == (Upkeep.REWRITTEN, 1, "2 small files")
+    assert (done.outcome, done.attempts, done.reason) == (
+        MaintenanceOutcome.REWRITTEN,
+        1,
+        "2 small files",
+    )
     assert done.after == Files(files=1, bytes=done.after.bytes if done.after else 0, rows=100)
     # What a running writer may have just written stays, and so does what a reader may still read.
     assert (old.exists(), young.exists(), done.vacuumed) == (False, True, 1)
@@ -96,14 +105,14 @@ def test_tables_are_maintained_where_it_pays(tmp_path: Path, spark: SparkSession
     assert content(history, spark) == expected
     # The changes of a batch are in order within its files.
     kept = maintained(spark, ordered(history, 2))[LOG]
-    assert (kept.outcome, kept.before and kept.before.small) == (Upkeep.LEFT, 2)
+    assert (kept.outcome, kept.before and kept.before.small) == (MaintenanceOutcome.LEFT, 2)
     assert "in order" in kept.reason
 
     # Nobody's rewrite is a change of data: ours, or the one that a user runs.
     spark.newSession().sql(f"OPTIMIZE delta.`{target}` ZORDER BY (text)")
     history.commit(row(T, "u", 3, "z"))
     (receipt,) = history.merge(spark, T).tables
-    assert (receipt.outcome, receipt.foreign_changes) == (Outcome.APPLIED, ())
+    assert (receipt.outcome, receipt.external_changes) == (Outcome.APPLIED, ())
     assert external_of(applied_state(history.settings).tables[T]) == ()
 
     # Beside a merge, whoever commits first: nothing is lost.
@@ -112,8 +121,8 @@ def test_tables_are_maintained_where_it_pays(tmp_path: Path, spark: SparkSession
         merging = pool.submit(history.merge, spark, T)
         rewriting = pool.submit(maintained, spark, ordered(history, 2))
         (receipt,) = merging.result().tables
-        assert rewriting.result()[T].outcome is not Upkeep.FAILED
-    assert (receipt.outcome, receipt.foreign_changes) == (Outcome.APPLIED, ())
+        assert rewriting.result()[T].outcome is not MaintenanceOutcome.FAILED
+    assert (receipt.outcome, receipt.external_changes) == (Outcome.APPLIED, ())
     expected |= {3: "z", 4: "w"}
     del expected[5]
     assert content(history, spark) == expected
@@ -130,9 +139,9 @@ def test_worn_files_are_told_by_the_rows_that_vectors_mark(
     history.merge(spark)
     order = ordered(history, 100)
     figures = maintained(spark, order)[T]
-    assert figures.outcome is Upkeep.REWRITTEN, figures
+    assert figures.outcome is MaintenanceOutcome.REWRITTEN, figures
     assert figures.before is not None and figures.after is not None
-    assert (figures.before.worn, figures.before.deleted) == (1, 5)
+    assert (figures.before.fragmented, figures.before.deleted) == (1, 5)
     assert (figures.after.rows, figures.after.deleted, figures.after.vectors) == (35, 0, 0)
     assert len(content(history, spark)) == 35
 

@@ -74,7 +74,7 @@ def test_changes_are_merged_and_the_receipt_counts_them(
 def test_nobody_asks_for_the_files_of_the_version_that_was_just_made(
     history: History, spark: SparkSession
 ) -> None:
-    """Delta makes that list anew from the whole log, as soon as somebody does."""
+    """Delta makes that list again from the whole log, as soon as someone does."""
     history.commit(order("c", 1, "new"))
     before = applied(history, spark).target_version
     history.commit(order("u", 1, "paid"))
@@ -244,7 +244,7 @@ def test_a_full_dump_deletes_what_the_source_no_longer_has(
     history.commit(order("r", 1, "new"), order("r", 2, "changed"))
     applied(history, spark)
     # 3 was changed after the dump began, 4 and 5 are not in the source any more.
-    history.commit(order("u", 3, "paid"), floors=[(ORDERS, low)])
+    history.commit(order("u", 3, "paid"), deletes_before=[(ORDERS, low)])
     receipt = applied(history, spark)
     assert (receipt.updated, receipt.deleted) == (1, 2)
     assert content(history, spark) == {1: ("new", None), 2: ("changed", None), 3: ("paid", None)}
@@ -255,7 +255,7 @@ def test_rows_of_the_range_below_the_floor_are_dropped(
 ) -> None:
     history.commit(order("c", 1, "new"), order("c", 2, "new"))
     low = history.last_seq
-    history.commit(order("r", 1, "new"), floors=[(ORDERS, low)])
+    history.commit(order("r", 1, "new"), deletes_before=[(ORDERS, low)])
     assert applied(history, spark).inserted == 1
     assert content(history, spark) == {1: ("new", None)}
 

@@ -49,7 +49,7 @@ def test_changes_by_others_are_named_whenever_they_come_and_whatever_the_log_for
             spark.newSession().sql(by_hand)
 
     receipt = only(run_plan(spark, history.plan(), on_point=meddle))
-    assert (receipt.outcome, receipt.foreign_changes) == (Outcome.APPLIED, ("version 1: UPDATE",))
+    assert (receipt.outcome, receipt.external_changes) == (Outcome.APPLIED, ("version 1: UPDATE",))
     assert met == ["before-commit", "before-commit", "after-commit"]
     assert receipt.pending == 1
     assert external_of(applied_state(history.settings).tables[ORDERS]) == ("version 1: UPDATE",)
@@ -70,14 +70,14 @@ def test_changes_by_others_are_named_whenever_they_come_and_whatever_the_log_for
     history.commit(order("c", 4, "new"))
     receipt = run(spark, history.plan())
     named = ("version 1: UPDATE", "version 4: UPDATE")
-    assert (receipt.outcome, receipt.foreign_changes) == (Outcome.APPLIED, named[1:])
+    assert (receipt.outcome, receipt.external_changes) == (Outcome.APPLIED, named[1:])
     assert receipt.complete_through_us is None
     assert external_of(applied_state(history.settings).tables[ORDERS]) == named
     monkeypatch.undo()
     history.commit(order("c", 5, "new"))
-    assert run(spark, history.plan()).foreign_changes == named[1:]
+    assert run(spark, history.plan()).external_changes == named[1:]
 
-    # Nothing was merged for a month, and somebody sets a property now and then.
+    # Nothing was merged for a month, and someone sets a property now and then.
     forget(spark, history)
     assert external_of(applied_state(history.settings).tables[ORDERS]) == named
     history.commit(order("c", 6, "new"))
@@ -86,7 +86,9 @@ def test_changes_by_others_are_named_whenever_they_come_and_whatever_the_log_for
     assert external_of(applied_state(history.settings).tables[ORDERS]) == named
 
     low = history.last_seq
-    history.commit(*(order("r", key, "new", "read") for key in range(1, 7)), floors=[(ORDERS, low)])
+    history.commit(
+        *(order("r", key, "new", "read") for key in range(1, 7)), deletes_before=[(ORDERS, low)]
+    )
     receipt = run(spark, history.plan())
     assert (receipt.pending, receipt.complete_through_us is None) == (0, False)
     forget(spark, history)
@@ -97,7 +99,7 @@ def test_changes_by_others_are_named_whenever_they_come_and_whatever_the_log_for
     forget(spark, history, maintained=False)
     plan = history.plan()
     assert plan.strayed == (ORDERS,)
-    assert "no longer tells" in plan.held[ORDERS]
+    assert "no longer shows" in plan.delayed[ORDERS]
 
 
 def forget(spark: SparkSession, history: History, *, maintained: bool = True) -> None:
@@ -137,14 +139,14 @@ def test_a_full_dump_heals_every_kind_of_damage(history: History, spark: SparkSe
         spark.newSession().sql(damage)
     low = history.last_seq
     dump = [order("r", key, "new", f"n{key}") for key in range(1, 7)]
-    history.commit(*dump, floors=[(ORDERS, low)])
+    history.commit(*dump, deletes_before=[(ORDERS, low)])
     receipt = applied(history, spark)
-    assert len(receipt.foreign_changes) == 5
-    assert "DELETE" in " ".join(receipt.foreign_changes)
+    assert len(receipt.external_changes) == 5
+    assert "DELETE" in " ".join(receipt.external_changes)
     assert content(history, spark) == {key: ("new", f"n{key}") for key in range(1, 7)}
     # Healed by a dump that began after the damage: nothing is said of it any more.
     history.commit(order("u", 1, "paid", "n1"))
-    assert applied(history, spark).foreign_changes == ()
+    assert applied(history, spark).external_changes == ()
 
 
 def test_a_keys_dump_heals_damaged_rows(history: History, spark: SparkSession) -> None:
@@ -156,7 +158,7 @@ def test_a_keys_dump_heals_damaged_rows(history: History, spark: SparkSession) -
     spark.newSession().sql(f"INSERT INTO {target} VALUES (3, 'x', 'x', 900, NULL, NULL, NULL)")
     history.commit(order("r", 1, "new"), order("r", 2, "new"), order("d", 8), order("r", 3, "new"))
     receipt = applied(history, spark)
-    assert len(receipt.foreign_changes) == 3
+    assert len(receipt.external_changes) == 3
     assert content(history, spark) == dict.fromkeys(range(1, 5), ("new", None))
 
 
@@ -164,7 +166,7 @@ def dump_merged(history: History, spark: SparkSession) -> None:
     """A full dump of three rows, in the warehouse."""
     low = history.last_seq
     dump = [order("r", key, "new") for key in (1, 2, 3)]
-    history.commit(*dump, floors=[(ORDERS, low)])
+    history.commit(*dump, deletes_before=[(ORDERS, low)])
     applied(history, spark)
 
 
@@ -179,9 +181,9 @@ def test_changes_by_others_stay_said_until_a_full_dump(
     spark.newSession().sql(f"UPDATE {target} SET note = 'by hand'")
     spark.newSession().sql(f"ALTER TABLE {target} SET TBLPROPERTIES ('team' = 'someone')")
     history.commit(order("c", 2, "new"))
-    assert applied(history, spark).foreign_changes == ("version 1: UPDATE",)
+    assert applied(history, spark).external_changes == ("version 1: UPDATE",)
     history.commit(order("c", 3, "new"))
-    assert applied(history, spark).foreign_changes == ()
+    assert applied(history, spark).external_changes == ()
     assert external_of(applied_state(history.settings).tables[ORDERS]) == ("version 1: UPDATE",)
     dump_merged(history, spark)
     assert external_of(applied_state(history.settings).tables[ORDERS]) == ()
@@ -200,7 +202,7 @@ def test_a_restored_target_is_held_until_a_full_dump(history: History, spark: Sp
     assert (failed.outcome, failed.error_kind) == (Outcome.FAILED, "CorruptData")
     held = history.plan()
     assert held.tables == ()
-    assert "RESTORE" in held.held[ORDERS]
+    assert "RESTORE" in held.delayed[ORDERS]
     dump_merged(history, spark)
     assert content(history, spark) == dict.fromkeys((1, 2, 3), ("new", None))
 
@@ -215,7 +217,7 @@ def test_a_restore_that_undoes_what_others_did_is_only_named(
     spark.newSession().sql(f"RESTORE TABLE {target} TO VERSION AS OF 0")
     history.commit(order("c", 2, "new"))
     receipt = applied(history, spark)
-    assert receipt.foreign_changes == ("version 2: RESTORE", "version 1: DELETE")
+    assert receipt.external_changes == ("version 2: RESTORE", "version 1: DELETE")
     assert content(history, spark) == {1: ("new", None), 2: ("new", None)}
 
 

@@ -78,7 +78,7 @@ class Warehouse:
         return [row.asDict(recursive=True) for row in frame.collect()]
 
 
-class Told:
+class ChunkEvent:
     """A chain that is written and told to a model at the same time."""
 
     def __init__(self, history: History) -> None:
@@ -87,10 +87,10 @@ class Told:
         self.log: list[tuple[int, Event]] = []
         self._spans: list[tuple[int, int, int]] = []
 
-    def commit(self, *events: Event, floor: int | None = None) -> None:
+    def commit(self, *events: Event, delete_before: int | None = None) -> None:
         first = self.history.last_seq + 1
-        floors = [] if floor is None else [(TABLE, floor)]
-        self.history.commit(*events, floors=floors, parts_per_table=2)
+        deletes_before = [] if delete_before is None else [(TABLE, delete_before)]
+        self.history.commit(*events, deletes_before=deletes_before, parts_per_table=2)
         self._spans.append((first, self.history.last_seq, self.history.last_number))
         for seq, event in enumerate(events, first):
             self.log.append((seq, event))
@@ -98,8 +98,8 @@ class Told:
                 self.model.end(seq, seq - 1)
             elif isinstance(event, Row):
                 self._row(seq, event)
-        if floor is not None:
-            self.model.end(self.history.last_seq, floor)
+        if delete_before is not None:
+            self.model.end(self.history.last_seq, delete_before)
 
     def manifest_of(self, seq: int) -> int:
         return next(number for first, last, number in self._spans if first <= seq <= last)
@@ -125,28 +125,28 @@ class Told:
         self.model.change(seq, row.op, (shard, row.values["id"]), carried, before)
 
 
-def tell(told: Told, random: Random) -> Iterator[str]:
+def tell(reported: ChunkEvent, random: Random) -> Iterator[str]:
     """A random history, step by step: changes, a truncate, and two dumps that find rows gone or
     changed without a word in the log. Says when to merge, and when only to plan."""
     sources = [RandomSource(shard, random) for shard in range(40)]
-    told.commit(*(row for source in sources for row in source.fill()))
-    told.commit(*interleave(sources, random, 150))
+    reported.commit(*(row for source in sources for row in source.fill()))
+    reported.commit(*interleave(sources, random, 150))
     yield "merge"
-    _dump(told, sources, random)
-    told.commit(*interleave(sources, random, 60))
+    _dump(reported, sources, random)
+    reported.commit(*interleave(sources, random, 60))
     yield "merge"
     before = interleave(sources, random, 40)
     for source in sources:
         source.rows.clear()
-    told.commit(*before, Emptied(TABLE), *(row for source in sources for row in source.fill()))
-    told.commit(*interleave(sources, random, 100))
-    _dump(told, sources, random)
+    reported.commit(*before, Emptied(TABLE), *(row for source in sources for row in source.fill()))
+    reported.commit(*interleave(sources, random, 100))
+    _dump(reported, sources, random)
     yield "plan"
-    told.commit(*interleave(sources, random, 100))
+    reported.commit(*interleave(sources, random, 100))
     yield "merge"
 
 
-def _dump(told: Told, sources: list[RandomSource], random: Random) -> None:
+def _dump(reported: ChunkEvent, sources: list[RandomSource], random: Random) -> None:
     """A full dump amid changes, of sources in which rows went and changed silently before."""
     for source in sources:
         for key in sorted(source.rows):
@@ -154,11 +154,11 @@ def _dump(told: Told, sources: list[RandomSource], random: Random) -> None:
                 del source.rows[key]
             elif random.random() < 0.1:
                 source.rows[key]["a"] = ("changed silently", None)
-    low = told.history.last_seq
-    told.commit(*interleave(sources, random, 20))
+    low = reported.history.last_seq
+    reported.commit(*interleave(sources, random, 20))
     dumped = [source.whole(key) for source in sources for key in sorted(source.rows)]
-    told.commit(*dumped, *interleave(sources, random, 20))
-    told.commit(*interleave(sources, random, 10), floor=low)
+    reported.commit(*dumped, *interleave(sources, random, 20))
+    reported.commit(*interleave(sources, random, 10), delete_before=low)
 
 
 @pytest.mark.timeout(1_200)
@@ -179,55 +179,55 @@ def test_whatever_plans_cut_the_rows_are_the_models(
     random = Random(seed)
     history = History(tmp_path)
     history.commit(Shaped(random_source.SCHEMA))
-    told = Told(history)
+    reported = ChunkEvent(history)
     often, once = Warehouse(history, mode, "often"), Warehouse(history, mode, "once")
     compare = {Mode.SOFT_DELETES: _soft_deletes, Mode.HISTORY: _history, Mode.APPEND: _append}[mode]
     overtaking: Plan | None = None
-    for at, what in enumerate(tell(told, random)):
+    for at, what in enumerate(tell(reported, random)):
         if what == "plan":
             overtaking = often.plan()
             continue
         often.merge(spark, twice=at == 1, overtaken_by=overtaking)
-        compare(often.rows(spark), told)
+        compare(often.rows(spark), reported)
     once.merge(spark)
-    compare(once.rows(spark), told)
+    compare(once.rows(spark), reported)
 
 
-def _history(rows: list[dict[str, Any]], told: Told) -> None:
+def _history(rows: list[dict[str, Any]], reported: ChunkEvent) -> None:
     found = {(row["shard"], row["id"], row["_tl_valid_from_seq"]): row for row in rows}
     assert len(found) == len(rows), "a version is there twice"
-    expected = {(*k, v.from_seq): v for k, found in told.model.versions.items() for v in found}
+    expected = {(*k, v.from_seq): v for k, found in reported.model.versions.items() for v in found}
     assert found.keys() == expected.keys()
     for key, version in expected.items():
         row = found[key]
         assert _values(row) == _known(version.values, version.absent), key
         sequences = (row["_tl_seq"], row["_tl_valid_to_seq"], row["_tl_current"])
         assert sequences == (version.seq, version.to_seq, version.to_seq is None), key
-        assert row["_tl_valid_from"] == told.time_of(version.from_seq)
-        assert row["_tl_valid_to"] == told.end_of(version)
+        assert row["_tl_valid_from"] == reported.time_of(version.from_seq)
+        assert row["_tl_valid_to"] == reported.end_of(version)
 
 
-def _soft_deletes(rows: list[dict[str, Any]], told: Told) -> None:
+def _soft_deletes(rows: list[dict[str, Any]], reported: ChunkEvent) -> None:
     found = {(row["shard"], row["id"]): row for row in rows}
     assert len(found) == len(rows), "a key is there twice"
-    assert found.keys() == told.model.versions.keys()
-    for key, versions in told.model.versions.items():
+    assert found.keys() == reported.model.versions.keys()
+    for key, versions in reported.model.versions.items():
         row, version = found[key], versions[-1]
         assert _values(row) == _known(version.values, version.absent), key
         deleted = (row["_tl_deleted"], row["_tl_deleted_seq"])
         assert deleted == (version.to_seq is not None, version.to_seq), key
-        assert row["_tl_deleted_at"] == told.end_of(version)
+        assert row["_tl_deleted_at"] == reported.end_of(version)
 
 
-def _append(rows: list[dict[str, Any]], told: Told) -> None:
+def _append(rows: list[dict[str, Any]], reported: ChunkEvent) -> None:
     words = {"c": "insert", "u": "update", "d": "delete", "r": "dump"}
     found = {row["_sequence_num"]: row for row in rows}
     assert len(found) == len(rows), "a change is there twice"
-    assert found.keys() == {seq for seq, _ in told.log}
-    for seq, event in told.log:
+    assert found.keys() == {seq for seq, _ in reported.log}
+    for seq, event in reported.log:
         row = found[seq]
-        assert row["_batch_id"] >= told.manifest_of(seq)
-        assert row["_tl_ts"] == told.time_of(seq, ended=isinstance(event, Emptied))
+        assert row["_batch_id"] >= reported.manifest_of(seq)
+        assert row["_tl_ts"] == reported.time_of(seq, ended=isinstance(event, Emptied))
         if not isinstance(event, Row):
             assert (row["_operation"], row["id"], row["_before_id"]) == ("truncate", None, None)
             continue
@@ -274,8 +274,8 @@ def test_a_change_log_has_the_row_before_and_goes_on_as_one(
     assert "tideline rebuild" in (refused.hint or "")
     # Nor does a plan throw away what was, whoever made it.
     app = f"{changed.app_id.rpartition('/')[0]}/1"
-    anew = replace(other.tables[0], create=True, replace=True, generation=1, app_id=app)
-    (refused,) = run_plan(spark, replace(other, tables=(anew,))).tables
+    restart = replace(other.tables[0], create=True, replace=True, generation=1, app_id=app)
+    (refused,) = run_plan(spark, replace(other, tables=(restart,))).tables
     assert (refused.outcome, refused.error_kind) == (Outcome.FAILED, "Misconfigured")
     assert "of the past" in (refused.error or "") and "tideline rebuild" in (refused.hint or "")
     log.merge(spark)
@@ -313,8 +313,8 @@ def test_a_damaged_sequence_shields_no_row_and_a_lost_past_is_not_healed(
     target = f"delta.`{softly.path.removeprefix('file://')}`"
     spark.newSession().sql(f"UPDATE {target} SET _tl_seq = 9000000000000000000")  # noqa: S608
     low = history.last_seq
-    history.commit(Row(TABLE, "r", {**key, "a": "y", "b": 2}), floors=[(TABLE, low)])
-    assert len(softly.merge(spark).foreign_changes) == 1
+    history.commit(Row(TABLE, "r", {**key, "a": "y", "b": 2}), deletes_before=[(TABLE, low)])
+    assert len(softly.merge(spark).external_changes) == 1
     (row,) = softly.rows(spark)
     assert (row["a"], row["_tl_deleted"]) == ("y", False)
     # No dump tells what others have done to rows that the source has no more.
@@ -323,7 +323,7 @@ def test_a_damaged_sequence_shields_no_row_and_a_lost_past_is_not_healed(
     softly.merge(spark)
     spark.newSession().sql(f"RESTORE TABLE {target} TO VERSION AS OF 2")
     low = history.last_seq
-    history.commit(Row(TABLE, "r", {**key, "a": "z", "b": 3}), floors=[(TABLE, low)])
+    history.commit(Row(TABLE, "r", {**key, "a": "z", "b": 3}), deletes_before=[(TABLE, low)])
     waiting = softly.plan()
     assert waiting.tables == ()
-    assert "tideline rebuild" in waiting.held[TABLE]
+    assert "tideline rebuild" in waiting.delayed[TABLE]

@@ -149,8 +149,8 @@ def warehouse_rows(
 def test_the_first_changes_of_a_new_table_are_changes_to_who_reads_the_log_of_them(
     mysql_database: MysqlDatabase, pipeline_of: PipelineFactory, spark: SparkSession
 ) -> None:
-    """Kept as ``append``, a table whose creation is in the log has inserts, and no row of a dump;
-    as ``current`` it is whole."""
+    """Compliance as ``append``, a table whose creation is in the log has inserts, and no row of a
+    dump; as ``current`` it is whole."""
     from tideline_spark.merge import run_plan  # heavy
 
     database = mysql_database

@@ -93,15 +93,15 @@ def compare(
         events: list[Event] = source.some(_EVENTS) if number else [Shaped(source.schema)]
         if random.random() < 0.1:
             events.append(source.empty())
-        floors = []
+        deletes_before = []
         if low is not None and not begins:
             events += list(source.dump())
-            floors, low = [(TABLE, low)], None
+            deletes_before, low = [(TABLE, low)], None
         for seq, event in enumerate(events, history.last_seq + 1):
             model.take(seq, event)
-        for _, floor in floors:
-            model.end(floor, history.last_seq + len(events))
-        history.commit(*events, floors=floors, parts_per_table=random.randint(1, 2))
+        for _, delete_before in deletes_before:
+            model.end(delete_before, history.last_seq + len(events))
+        history.commit(*events, deletes_before=deletes_before, parts_per_table=random.randint(1, 2))
         if not ignored and low is None:
             assert {k: set(r) for k, r in model.rows.items()} == {
                 k: set(r) for k, r in source.rows.items()
@@ -121,10 +121,10 @@ def _differences(
     """By key what is there, and what should be, as far as they differ; None: no such row."""
     wrong: dict[Any, Any] = {}
     for key in found.keys() | expected.keys():
-        there, said = found.get(key), expected.get(key)
-        if there is None or said is None:
-            wrong[key] = (there, said)
-        elif there != said:
-            names = {n for n in there.keys() | said.keys() if there.get(n) != said.get(n)}
-            wrong[key] = {name: (there.get(name), said.get(name)) for name in sorted(names)}
+        there, reported = found.get(key), expected.get(key)
+        if there is None or reported is None:
+            wrong[key] = (there, reported)
+        elif there != reported:
+            names = {n for n in there.keys() | reported.keys() if there.get(n) != reported.get(n)}
+            wrong[key] = {name: (there.get(name), reported.get(name)) for name in sorted(names)}
     return wrong

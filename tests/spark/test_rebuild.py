@@ -1,5 +1,5 @@
 # ruff: noqa: S608  statements are made of constants
-"""Rebuilds: a table made anew beside the live one, which goes on being merged, and swapped."""
+"""Rebuilds: a table recreated beside the live one, which goes on being merged, and swapped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 from tideline.contract.schema import parse_table
 from tideline.contract.steps import ColumnStep, StepKind
 from tideline.planner import applied_state, begin_rebuild, next_step
-from tideline.planner.rebuild_steps import settings_beside
+from tideline.planner.rebuild_steps import shadow_settings
 from tideline.planner.runs import store_receipt
 
 if TYPE_CHECKING:
@@ -56,15 +56,15 @@ class Rebuilder:
         """To the end; returns the record, and what the steps answered."""
         accept = options.pop("accept_differences", False)
         record = begin_rebuild(self.history.settings, ORDERS, mode=mode, **options)
-        said: list[str] = []
+        reported: list[str] = []
         while plan := next_step(self.history.settings, record, accept_differences=accept):
-            assert not plan.held, plan.held
+            assert not plan.delayed, plan.delayed
             for one in self.run(plan):
-                said.append(one.outcome.value)
+                reported.append(one.outcome.value)
                 if one.outcome is Outcome.FAILED:
-                    said.append(one.error or "")
-                    return record, said
-        return record, said
+                    reported.append(one.error or "")
+                    return record, reported
+        return record, reported
 
     def rows(self) -> list[dict[str, Any]]:
         """The live table, in an order of its own, without what depends on how plans were cut."""
@@ -84,7 +84,7 @@ def history(tmp_path: Path) -> History:
     made.commit(Emptied(ORDERS), *(order("c", key, "new", f"n{key}") for key in range(1, 6)))
     low = made.last_seq
     made.commit(*(order("r", key, "new", f"n{key}") for key in range(1, 6)))
-    made.commit(order("d", 2), floors=[(ORDERS, low)])
+    made.commit(order("d", 2), deletes_before=[(ORDERS, low)])
     made.commit(
         order("u", 1, "paid", unchanged=("note",)),
         order("u", 30, "moved", before={"id": 3}, unchanged=("note",)),
@@ -99,12 +99,12 @@ def test_a_table_goes_through_every_mode_and_back(history: History, spark: Spark
     current = rebuilder.rows()
     content: dict[Mode, list[dict[str, Any]]] = {}
     for mode in (Mode.HISTORY, Mode.APPEND, Mode.SOFT_DELETES, Mode.CURRENT):
-        record, said = rebuilder.all(mode)
-        assert said[-1] == "applied", said
+        record, reported = rebuilder.all(mode)
+        assert reported[-1] == "applied", reported
         content[mode] = rebuilder.rows()
         if mode in (Mode.HISTORY, Mode.APPEND):
-            again, said = rebuilder.all(mode)
-            assert (again.build, said[-1]) == (record.build + 1, "applied")
+            again, reported = rebuilder.all(mode)
+            assert (again.build, reported[-1]) == (record.build + 1, "applied")
             assert rebuilder.rows() == content[mode], "twice gives the same"
         assert not list((history.root / "warehouse" / "~rebuild").glob("*/*/*"))
     assert content[Mode.CURRENT] == current
@@ -175,7 +175,7 @@ def test_killed_anywhere_raced_and_while_merges_go_on(
     assert again.outcome is Outcome.ALREADY_APPLIED
     # A plan for the table as it was is refused; a new one goes on in the new mode.
     (fenced,) = rebuilder.run(waiting)
-    assert (fenced.outcome, "built anew" in (fenced.error or "")) == (Outcome.REFUSED, True)
+    assert (fenced.outcome, "rebuilt" in (fenced.error or "")) == (Outcome.REFUSED, True)
     history.merge(spark)
     assert applied_state(settings).tables[ORDERS].up_to_date
     assert {r["id"]: r["status"] for r in rebuilder.rows() if r["_tl_current"]} == {
@@ -203,7 +203,7 @@ def test_differences_are_counted_and_not_swapped(history: History, spark: SparkS
     (failed,) = rebuilder.run(step)
     assert (failed.outcome, failed.error_kind) == (Outcome.FAILED, "CorruptData")
     assert dict(failed.differences) == {"different": 1, "missing": 1, "extra": 1}
-    assert len(failed.foreign_changes) == 3
+    assert len(failed.external_changes) == 3
     assert "secret" not in (failed.error or "")
     assert any(row["status"] == "secret" for row in rebuilder.rows())
     # Somebody writes between the comparison and the swap: both are compared again, and it is named.
@@ -222,7 +222,7 @@ def test_differences_are_counted_and_not_swapped(history: History, spark: SparkS
     (swapped,) = run_plan(spark, step, on_point=meddle).tables
     assert swapped.outcome is Outcome.APPLIED
     assert dict(swapped.differences) == {"different": 1, "missing": 2, "extra": 1}
-    assert len(swapped.foreign_changes) == 4
+    assert len(swapped.external_changes) == 4
     assert met == ["before-swap", "before-swap", "after-swap"]
     assert {row["id"] for row in rebuilder.rows()} == {1, 30, 4, 5}
 
@@ -239,11 +239,11 @@ def test_a_generation_and_a_lost_past(history: History, spark: SparkSession) -> 
     record = begin_rebuild(settings, ORDERS, mode=Mode.HISTORY)
     plan = next_step(settings, record)
     assert plan is not None
-    assert "--since-dump" in plan.held[ORDERS]
+    assert "--since-dump" in plan.delayed[ORDERS]
     with pytest.raises(Fenced):
         begin_rebuild(settings, ORDERS, mode=Mode.HISTORY, since_dump=True)
-    _, said = rebuilder.all(Mode.HISTORY, since_dump=True, anew=True)
-    assert said[-1] == "applied", said
+    _, reported = rebuilder.all(Mode.HISTORY, since_dump=True, restart=True)
+    assert reported[-1] == "applied", reported
     assert min(row["_tl_valid_from_seq"] for row in rebuilder.rows()) > 9
     with pytest.raises(Fenced, match="took over"):
         next_step(settings, record)
@@ -255,7 +255,7 @@ def test_a_generation_and_a_lost_past(history: History, spark: SparkSession) -> 
     number = history.last_number
     history.commit(
         *(order("r", key, "new", f"n{key}") for key in (1, 2)),
-        floors=[(ORDERS, low)],
+        deletes_before=[(ORDERS, low)],
         states={ORDERS: {"generation": 1, "generation_seq": low, "generation_manifest": number}},
     )
     with pytest.raises(Unavailable, match="began generation 1"):
@@ -265,12 +265,12 @@ def test_a_generation_and_a_lost_past(history: History, spark: SparkSession) -> 
     assert (history.merge(spark).tables, rebuilder.rows()) == ((), past)
     newer = begin_rebuild(settings, ORDERS, mode=Mode.APPEND)
     assert newer.build == record.build + 1
-    beside = table_path(settings_beside(settings, newer).warehouse.url, parse_table(ORDERS))
-    assert "~rebuild" in beside
-    _, said = rebuilder.all(Mode.APPEND)
-    assert said[-1] == "applied", said
+    shadow = table_path(shadow_settings(settings, newer).warehouse.url, parse_table(ORDERS))
+    assert "~rebuild" in shadow
+    _, reported = rebuilder.all(Mode.APPEND)
+    assert reported[-1] == "applied", reported
     assert [row["_operation"] for row in rebuilder.rows()] == ["dump", "dump"]
-    assert history.plan().held == {}
+    assert history.plan().delayed == {}
     # Who asks for what the log did not carry knows of it by the receipt of the swap.
     history.commit(order("u", 77, "paid", unchanged=("note",)))
     history.merge(spark)
@@ -301,12 +301,12 @@ def test_columns_that_the_live_table_has_apart(tmp_path: Path, spark: SparkSessi
     assert rebuilder.rows()[0].keys() >= {"note"}
     low = history.last_seq
     row = Row(ORDERS, "r", {"id": 1, "status": "new", "place": "here"})
-    history.commit(row, floors=[(ORDERS, low)])
+    history.commit(row, deletes_before=[(ORDERS, low)])
     history.merge(spark)
-    _, said = rebuilder.all(Mode.CURRENT)
-    assert "keeps the column 'note'" in said[-1]
-    assert "keys" not in said[-1], "a column that the live table does not have is no difference"
-    _, said = rebuilder.all(Mode.CURRENT, accept_differences=True)
-    assert said[-1] == "applied", said
+    _, reported = rebuilder.all(Mode.CURRENT)
+    assert "keeps the column 'note'" in reported[-1]
+    assert "keys" not in reported[-1], "a column that the live table does not have is no difference"
+    _, reported = rebuilder.all(Mode.CURRENT, accept_differences=True)
+    assert reported[-1] == "applied", reported
     (found,) = rebuilder.rows()
     assert (found["place"], "note" in found) == ("here", False)

@@ -84,9 +84,9 @@ class World:
         worker = self.shop.start(until_idle_s=0.6)
         if worker.wait() == 0:
             return True
-        said = worker.output()
-        assert "RESTORE.md" in said, said[-3_000:]
-        self.refusals.append(said)
+        reported = worker.output()
+        assert "RESTORE.md" in reported, reported[-3_000:]
+        self.refusals.append(reported)
         return False
 
     def merge(self) -> tuple[str, ...]:
@@ -96,9 +96,9 @@ class World:
         if plan.tables:
             self.judge(self.run(plan))
         for table in plan.strayed:
-            assert f"tideline rebuild {table}" in plan.held[table]
+            assert f"tideline rebuild {table}" in plan.delayed[table]
             status = applied_state(settings).tables[table]
-            assert status.reason == plan.held[table]
+            assert status.reason == plan.delayed[table]
             assert status.complete_through_us is None
         return plan.strayed
 
@@ -116,7 +116,7 @@ class World:
         """What a strayed table's problem names."""
         record = begin_rebuild(self.shop.settings, self.name)
         while (plan := next_step(self.shop.settings, record)) is not None:
-            assert not plan.held, plan.held
+            assert not plan.delayed, plan.delayed
             self.judge(self.run(plan))
 
     def here(self) -> set[tuple[str, ...]]:
@@ -152,7 +152,7 @@ class World:
         yield
         self.server.start()
 
-    def anew(self) -> Settings:
+    def restart(self) -> Settings:
         """The cure that is named where the log is lost: another pipeline, which dumps every table,
         and a warehouse of its own."""
         config = self.shop.config
@@ -254,7 +254,7 @@ def ended(world: World, *, worker_ran: bool = False) -> str:
         world.capture()
         strayed, cured = world.merge(), "chain"
     if world.refusals:
-        world.anew()
+        world.restart()
         strayed, cured = (), "anew"
     if strayed:
         world.rebuild()
@@ -318,7 +318,7 @@ def test_a_restored_source_whose_log_has_passed_the_chain(world_of: MakeWorld) -
             world.change()
     assert not world.capture()
     assert "no transaction of the server's log ends at" in world.refusals[-1]
-    world.anew()
+    world.restart()
     assert world.there() == world.here()
 
 

@@ -189,7 +189,7 @@ def test_a_blocked_table_stops_before_its_event_and_a_dump_starts_a_generation(
     )
     history.commit(Row(T, "u", {"id": 1, "a": "one"}))
     plan = history.plan()
-    assert "retype a" in plan.held[T]
+    assert "retype a" in plan.delayed[T]
     assert [table.b for table in plan.tables] == [3]
     applied(history, spark)
     assert [(row["id"], row["a"]) for row in history.rows(spark, T)] == [(1, 1), (2, 2), (5, 5)]
@@ -199,7 +199,7 @@ def test_a_blocked_table_stops_before_its_event_and_a_dump_starts_a_generation(
     history.commit(Row(T, "r", {"id": 1, "a": "one"}), Row(T, "r", {"id": 2, "a": "2"}))
     history.commit(
         Row(T, "u", {"id": 2, "a": "two"}),
-        floors=[(T, low)],
+        deletes_before=[(T, low)],
         states={
             T: {
                 "condition": "live",
@@ -270,7 +270,7 @@ def test_columns_that_delta_cannot_tell_apart_hold_only_their_table(
         Shaped(schema_of(T, {"ID": "int32", "b": "int8"}, ["ID"])), Row(T, "c", {"ID": 1})
     )
     assert applied(history, spark).table == T
-    held = history.plan().held
+    held = history.plan().delayed
     assert "'A'" in held["public.twins"] and "'a'" in held["public.twins"]
     assert "'_metadata'" in held["public.meta"]
 

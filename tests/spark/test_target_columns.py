@@ -130,13 +130,13 @@ def test_what_others_do_to_the_columns_is_an_error_with_a_hint(
     history.commit(Shaped(schema_of(T, wider, ["id"]), (added,)), Row(T, "c", {"id": 2, "c": "z"}))
     failed = run(spark, history.plan())
     assert (failed.outcome, failed.error_kind) == (Outcome.FAILED, "Misconfigured")
-    assert "somebody else has added" in (failed.error or "")
+    assert "someone else has added" in (failed.error or "")
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN c TO theirs")
     spark.sql(f"ALTER TABLE {table} DROP COLUMN b")
     spark.sql(f"ALTER TABLE {table} ADD COLUMNS (b string)")
     receipt = run(spark, history.plan())
     assert receipt.outcome is Outcome.APPLIED
-    assert [change.split(": ")[1] for change in receipt.foreign_changes] == [
+    assert [change.split(": ")[1] for change in receipt.external_changes] == [
         "DROP COLUMNS",
         "RENAME COLUMN",
     ]
@@ -158,7 +158,7 @@ def test_what_others_do_to_the_columns_is_an_error_with_a_hint(
     spark.sql(f"ALTER TABLE {table} ADD COLUMNS (later string)")
     assert "a" in spark.read.format("delta").load(history.target(T)).columns
     low = history.last_seq
-    history.commit(Row(T, "r", {"id": 1, "z": "x"}), floors=[(T, low)])
+    history.commit(Row(T, "r", {"id": 1, "z": "x"}), deletes_before=[(T, low)])
     receipt = run(spark, history.plan())
     assert receipt.outcome is Outcome.APPLIED, receipt
     (row,) = history.rows(spark, T)

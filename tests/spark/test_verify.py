@@ -19,9 +19,14 @@ from tideline.contract.plan import Plan
 from tideline.contract.receipt import Receipt
 from tideline.contract.request import Answer, DumpRequest, KeyRange
 from tideline.contract.schema import parse_table
-from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
+from tideline.contract.verification import (
+    TableResult,
+    Verification,
+    VerificationOutcome,
+    VerifyPlan,
+)
 from tideline.planner.verification import VerificationRun, merge_up
-from tideline.planner.verified import VerifiedThrough, last_proof
+from tideline.planner.verified import VerifiedThrough, last_verification
 from tideline.store.objects import open_store
 from tideline_capture.core.snapshots.verification import sampled
 
@@ -71,7 +76,7 @@ class SharedJobs:
 
 def verified(
     jobs: SharedJobs, name: str, *tables: str, repair: bool = False, **scope: Any
-) -> dict[str, TableProof]:
+) -> dict[str, TableResult]:
     """What a verification of ``tables`` says, by table."""
     request = DumpRequest(name, tables, purpose="verify", **scope)
     result = VerificationRun(jobs.pipeline.settings, jobs, request, passes_max=2).run(repair=repair)
@@ -87,15 +92,15 @@ def target_of(pipeline: Pipeline[Any], table: str) -> str:
 def verified_status(pipeline: Pipeline[Any]) -> VerifiedThrough:
     """What is kept of the table."""
     store, state = open_store(pipeline.settings.store), pipeline.table(ORDERS)
-    proof = last_proof(pipeline.settings, store, pipeline.manifest(), ORDERS, state)
+    proof = last_verification(pipeline.settings, store, pipeline.manifest(), ORDERS, state)
     assert proof is not None
     return proof.through(state)
 
 
-def named(result: Verification) -> tuple[Proof, str]:
+def named(result: Verification) -> tuple[VerificationOutcome, str]:
     """The one table's proof, and the kind of error that is its reason."""
     [table] = result.tables
-    return table.proof, (table.reason or "").partition(":")[0]
+    return table.outcome, (table.reason or "").partition(":")[0]
 
 
 def sampled_in(name: str) -> list[int]:
@@ -150,12 +155,12 @@ def test_damage_is_found_named_and_repaired(
     jobs.merge("m", [ORDERS])
     jobs.meanwhile.append(lambda: change_twenty(orders, jobs))
     moved = verified(jobs, "v-moved", ORDERS)[ORDERS]
-    assert (moved.proof, moved.proven_later) == (Proof.EQUAL, 20), moved
+    assert (moved.outcome, moved.proven_later) == (VerificationOutcome.EQUAL, 20), moved
     # As many as the table has: each was compared once, in one pass or the other.
     assert moved.rows == 498
     orders.database.run("INSERT INTO orders (id, name) VALUES (499, 'back'), (500, 'back')")
     proof = verified(jobs, "v-equal", ORDERS)[ORDERS]
-    assert (proof.proof, proof.rows, proof.moving) == (Proof.EQUAL, 500, 0), proof
+    assert (proof.outcome, proof.rows, proof.moving) == (VerificationOutcome.EQUAL, 500, 0), proof
     target = target_of(orders, ORDERS)
 
     for statement in (
@@ -173,7 +178,7 @@ def test_damage_is_found_named_and_repaired(
             statement.replace("{}", target).replace("* EXCEPT (id), id + 9000 AS id", SHIFTED)
         )
     found = verified(jobs, "v-damaged", ORDERS)[ORDERS]
-    assert (found.proof, found.rows) == (Proof.DIFFERS, 500)
+    assert (found.outcome, found.rows) == (VerificationOutcome.DIFFERS, 500)
     assert {(one.kind, one.key, one.columns) for one in found.keys} == {
         ("missing", ("7",), ()),
         ("different", ("20",), ("name",)),
@@ -193,14 +198,14 @@ def test_damage_is_found_named_and_repaired(
     assert (part.rows, part.extra_sought) == (30, True)
     assert {one.key for one in part.keys} == {("33",), ("40",), ("51",)}
     empty = verified(jobs, "v-none", ORDERS, key_range=KeyRange(("600",), ("700",)))[ORDERS]
-    assert (empty.proof, empty.rows) == (Proof.UNPROVEN, 0)
+    assert (empty.outcome, empty.rows) == (VerificationOutcome.UNPROVEN, 0)
     sample = verified(jobs, named_for(0, 3), ORDERS, sample_percent=40)[ORDERS]
     read = [chunk for chunk in jobs.plans[-1].tables[0].checks if not chunk.skipped]
     assert (len(read), sample.scope, sample.extra_sought) == (2, "sample", True)
     assert sample.rows == 200
     assert {one.key[0] for one in sample.keys} == {"7", "20", "33", "40", "51", "90"}
     nothing = verified(jobs, named_for(), ORDERS, sample_percent=40)[ORDERS]
-    assert (nothing.proof, nothing.rows) == (Proof.UNPROVEN, 0)
+    assert (nothing.outcome, nothing.rows) == (VerificationOutcome.UNPROVEN, 0)
     asked = verified(jobs, "v-keys", ORDERS, keys=(("7",), ("8",), ("9005",), ("9999",)))[ORDERS]
     assert {(one.kind, one.key) for one in asked.keys} == {
         ("missing", ("7",)),
@@ -221,17 +226,21 @@ def test_damage_is_found_named_and_repaired(
     data = store.get(torn)
     assert data is not None
     store.put(torn, data[:-40])
-    assert named(jobs.compare(whole)) == (Proof.UNPROVEN, "CorruptData")
+    assert named(jobs.compare(whole)) == (VerificationOutcome.UNPROVEN, "CorruptData")
     store.put(torn, data)
     store.delete(gone)
-    assert named(jobs.compare(whole)) == (Proof.UNPROVEN, "CorruptData")
+    assert named(jobs.compare(whole)) == (VerificationOutcome.UNPROVEN, "CorruptData")
     other = store.get(torn)
     assert other is not None
     store.put(gone, other)
-    assert named(jobs.compare(whole)) == (Proof.UNPROVEN, "CorruptData")
+    assert named(jobs.compare(whole)) == (VerificationOutcome.UNPROVEN, "CorruptData")
 
     again = verified(jobs, "v-repaired", ORDERS, repair=True)[ORDERS]
-    assert (again.proof, again.repaired, again.differences) == (Proof.EQUAL, 9, 0), again
+    assert (again.outcome, again.repaired, again.differences) == (
+        VerificationOutcome.EQUAL,
+        9,
+        0,
+    ), again
     assert again.rows == 500
     held = spark.sql(f"SELECT count(*), count(DISTINCT id) FROM {target}").collect()
     assert [tuple(row) for row in held] == [(500, 500)]
@@ -290,27 +299,36 @@ def test_of_every_mode_the_present_is_proven_in_the_columns_that_both_have(
         )
     proofs = verified(jobs, "v-modes", *names.values())
     log = proofs.pop(names["log"])
-    assert (log.proof, (log.reason or "").partition(":")[0]) == (Proof.UNPROVEN, "Misconfigured")
+    assert (log.outcome, (log.reason or "").partition(":")[0]) == (
+        VerificationOutcome.UNPROVEN,
+        "Misconfigured",
+    )
     assert "log of changes" in (log.reason or "") and "tideline rebuild" in (log.hint or "")
     for proof in proofs.values():
-        assert (proof.proof, proof.rows, proof.uncompared) == (Proof.EQUAL, 20, ("c",)), proof
+        assert (proof.outcome, proof.rows, proof.uncompared) == (
+            VerificationOutcome.EQUAL,
+            20,
+            ("c",),
+        ), proof
 
     for name, statements in DAMAGE.items():
         for statement in statements:
             spark.sql(statement.replace("{}", target_of(pipeline, names[name])))
     damaged = verified(jobs, "v-modes-damaged", *(names[name] for name in DAMAGE))
-    told = {
+    reported = {
         name: {(one.kind, one.key[0], one.columns) for one in damaged[names[name]].keys}
         for name in DAMAGE
     }
     missing, extra = ("missing", "5", ()), ("extra", "3", ())
     past = {missing, extra, ("different", "4", ("a",)), ("duplicate", "6", ())}
-    assert told == {"soft": {missing, extra}, "past": past, "plain": set()}
-    assert damaged[names["plain"]].proof is Proof.EQUAL
+    assert reported == {"soft": {missing, extra}, "past": past, "plain": set()}
+    assert damaged[names["plain"]].outcome is VerificationOutcome.EQUAL
     # A plan speaks of one version of each table, whatever became of it since.
     earlier = next(plan for plan in jobs.plans if plan.verify_id == "v-modes.1")
-    again = {one.table: one.proof for one in jobs.compare(earlier).tables}
-    assert again == dict.fromkeys(proofs, Proof.EQUAL) | {names["log"]: Proof.UNPROVEN}
+    again = {one.table: one.outcome for one in jobs.compare(earlier).tables}
+    assert again == dict.fromkeys(proofs, VerificationOutcome.EQUAL) | {
+        names["log"]: VerificationOutcome.UNPROVEN
+    }
     worker.terminate()
 
 
@@ -346,17 +364,17 @@ def test_under_load_no_difference_is_told_that_is_none(
         poll("the writers write", lambda: writers.commits > 0)
         for number in range(ROUNDS):
             proof = verified(jobs, f"v-{number}", table)[table]
-            assert proof.proof in (Proof.EQUAL, Proof.MOVING), proof
+            assert proof.outcome in (VerificationOutcome.EQUAL, VerificationOutcome.CHANGING), proof
             assert proof.rows + proof.moving + proof.proven_later > 0
     # Whoever took what changed meanwhile for a difference would tell of one.
     first = jobs.plans[0]
     assert first.tables[0].touched
     credulous = replace(first.tables[0], touched=())
     [wrong] = jobs.compare(replace(first, tables=(credulous,))).tables
-    assert wrong.proof is Proof.DIFFERS
+    assert wrong.outcome is VerificationOutcome.DIFFERS
 
     quiet = verified(jobs, "v-quiet", table)[table]
-    assert (quiet.proof, quiet.moving) == (Proof.EQUAL, 0), quiet
+    assert (quiet.outcome, quiet.moving) == (VerificationOutcome.EQUAL, 0), quiet
     target = target_of(pipeline, table)
     damaged = [row["id"] for row in spark.sql(f"SELECT id FROM {target} LIMIT 4").collect()]
     spark.sql(f"DELETE FROM {target} WHERE id = {damaged[0]}")
@@ -364,5 +382,5 @@ def test_under_load_no_difference_is_told_that_is_none(
     spark.sql(f"UPDATE {target} SET _tl_seq = 1000000000 WHERE id = {damaged[2]}")
     spark.sql(f"UPDATE {target} SET id = 999000 + id WHERE id = {damaged[3]}")
     mended = verified(jobs, "v-mended", table, repair=True)[table]
-    assert (mended.proof, mended.repaired) == (Proof.EQUAL, 5), mended
+    assert (mended.outcome, mended.repaired) == (VerificationOutcome.EQUAL, 5), mended
     worker.terminate()

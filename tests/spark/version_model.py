@@ -50,11 +50,11 @@ class Model:
         made = Version(seq, seq, values, absent - set(carried))
         self.versions.setdefault(key, []).append(made)
 
-    def end(self, seq: int, upto: int) -> None:
-        """Everything last seen at or below ``upto`` is gone from ``seq`` on."""
+    def end(self, seq: int, delete_before: int) -> None:
+        """Everything last seen at or below ``delete_before`` is gone from ``seq`` on."""
         for key in self.versions:
             newest = self.open(key)
-            if newest is not None and newest.seq <= upto:
+            if newest is not None and newest.seq <= delete_before:
                 self._close(key, seq, ended=True)
 
     def open(self, key: Key) -> Version | None:

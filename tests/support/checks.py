@@ -24,7 +24,7 @@ from tideline.contract.schema import TableSchema, Verdict
 from tideline.contract.steps import StepKind
 from tideline.contract.types import parse_type
 from tideline.settings import Settings
-from tideline.store.chain import Chain, Link
+from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import ObjectStore, open_store
 
 Texts = tuple[str | None, ...]
@@ -65,10 +65,12 @@ class Captured:
         schema = self.schemas[name]
         columns = tuple(column for column in schema.column_names if column not in schema.key)
         truncates = [t.seq for m in self.manifests for t in m.truncates if t.table == name]
-        floors = [f.seq for m in self.manifests for f in m.floors if f.table == name]
-        floor = max([*floors, *(seq - 1 for seq in truncates)], default=None)
+        deletes_before = [
+            f.seq for m in self.manifests for f in m.deletes_before if f.table == name
+        ]
+        delete_before = max([*deletes_before, *(seq - 1 for seq in truncates)], default=None)
         changes = [stepped(change, self.events(name)) for change in self.table(name)]
-        states = fold(changes, columns, truncates=truncates, floor=floor)
+        states = fold(changes, columns, truncates=truncates, delete_before=delete_before)
         rows: dict[Texts, Texts] = {}
         for key, state in states.items():
             if state.gone:
@@ -100,9 +102,9 @@ def read_chain(settings: Settings) -> Captured:
     """Read and check everything: links, digests, contiguous sequences, each exactly once."""
     store = open_store(settings.store)
     chain = Chain(store, settings.pipeline)
-    links = read_links(chain)
-    manifests = [link.manifest for link in links]
-    state = chain.open_state(links[-1])
+    entries = read_links(chain)
+    manifests = [entry.manifest for entry in entries]
+    state = chain.open_state(entries[-1])
     schemas = {
         name: chain.read_schema(table.schema)
         for name, table in state.tables.items()
@@ -138,13 +140,13 @@ def _added(chain: Chain, manifests: Iterable[Manifest]) -> dict[str, set[str]]:
     return added
 
 
-def read_links(chain: Chain) -> list[Link]:
+def read_links(chain: Chain) -> list[ManifestEntry]:
     """All manifests, each checked against the one before it (number, digest, seq, term)."""
     tail = chain.tail()
     assert tail is not None, "there is no chain"
-    links = list(chain.links(1, tail.manifest.manifest_number))
-    assert links[-1].digest == tail.digest
-    return links
+    entries = list(chain.entries(1, tail.manifest.manifest_number))
+    assert entries[-1].digest == tail.digest
+    return entries
 
 
 def check_equal(settings: Settings, database: SourceDatabase, tables: Iterable[str]) -> Captured:

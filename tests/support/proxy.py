@@ -298,7 +298,7 @@ class _Pair(threading.Thread):
         self._proxy.requests += [line.strip() for line in lines]
         for hold in self._proxy.holds:
             due = not hold.met.is_set() and self.number > hold.after
-            if due and any(hold.request in said for said in lines or [data]):
+            if due and any(hold.request in reported for reported in lines or [data]):
                 self._held = True
                 hold.met.set()
 

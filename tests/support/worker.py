@@ -29,9 +29,9 @@ from tideline_capture import app
 from tideline_capture.app import run_worker
 from tideline_capture.core.snapshots import dumps
 from tideline_capture.sources.mysql import source
-from tideline_capture.sources.mysql.board import PlacedMarks
 from tideline_capture.sources.mysql.snapshot.chunks import RowChunkReader
 from tideline_capture.sources.mysql.snapshot.row_packets import _Reader
+from tideline_capture.sources.mysql.watermark_registry import RegistryWatermarks
 from tideline_capture.sources.postgres.snapshot.copy import CopiedRows
 from tideline_capture.sources.postgres.snapshot.fence import Fence
 from tideline_console.capture import followed
@@ -42,13 +42,12 @@ HANG = -1
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """What a worker process is to do. ``deadly``: the signal that it sends itself when it reaches
-    a point for the n-th time. ``armed``: a file that may appear later and then names a signal and
-    a point, at which it sends itself that one when it next gets there; or `HANG` and a point, at
-    which the thread that gets there stays for ever. ``put_s``: how long each
-    write to the store takes. ``blind``: without the rule that a chunk must see all that the log had
-    before its low mark, which shows what that rule is for. ``kinds``: the sources that the test
-    knows."""
+    """What a worker process is to do. ``deadly``: the signal that it sends itself when it reaches a
+    point for the n-th time. ``armed``: a file that may appear later and then names a signal and a
+    point, at which it sends itself that one when it next gets there; or `HANG` and a point, at
+    which the thread that gets there stays for ever. ``put_s``: how long each write to the store
+    takes. ``blind``: without the rule that a chunk must see all that the log had before its low
+    watermark, which shows what that rule is for. ``kinds``: the sources that the test knows."""
 
     config: Path
     points: Path
@@ -168,5 +167,5 @@ def _go_blind() -> None:
     Fence.pass_ = lambda self, on_waiting: None  # type: ignore[method-assign]
     RowChunkReader._check_order = lambda self, cursor: None  # type: ignore[method-assign]
     vars(source)["require_settings"] = lambda connection, **_: None
-    PlacedMarks._await_visible = lambda self, cursor, gtids: None  # type: ignore[method-assign]
-    PlacedMarks._shows = lambda self, cursor, low: True  # type: ignore[method-assign]
+    RegistryWatermarks._await_visible = lambda self, cursor, gtids: None  # type: ignore[method-assign]
+    RegistryWatermarks._shows = lambda self, cursor, low: True  # type: ignore[method-assign]

@@ -61,13 +61,13 @@ def manifests_of(block_number: int) -> tuple[int, int]:
     return last - BLOCK_MANIFESTS + 1, last
 
 
-def make_block(links: Sequence[tuple[Manifest, bytes]], files: Iterable[Part]) -> Block:
-    """Make the block of ``links``: its thousand manifests in order, each with its raw bytes.
+def make_block(entries: Sequence[tuple[Manifest, bytes]], files: Iterable[Part]) -> Block:
+    """Make the block of ``entries``: its thousand manifests in order, each with its raw bytes.
 
     Raises InvariantBroken when these are not a block's manifests, or when ``files`` do not hold
     exactly what their parts hold.
     """
-    first, last = links[0][0], links[-1][0]
+    first, last = entries[0][0], entries[-1][0]
     block = Block(
         pipeline=first.pipeline,
         incarnation=first.incarnation,
@@ -77,12 +77,12 @@ def make_block(links: Sequence[tuple[Manifest, bytes]], files: Iterable[Part]) -
         first_seq=first.first_seq,
         last_seq=last.last_seq,
         files=tuple(sorted(files, key=lambda file: (file.table, file.first_seq, file.key))),
-        digests=tuple(digest(raw) for _, raw in links),
-        manifests=tuple(msgspec.Raw(raw) for _, raw in links),
+        digests=tuple(digest(raw) for _, raw in entries),
+        manifests=tuple(msgspec.Raw(raw) for _, raw in entries),
     )
     try:
         _check(block)
-        check_files(block, [manifest for manifest, _ in links])
+        check_files(block, [manifest for manifest, _ in entries])
     except CorruptData as error:
         raise InvariantBroken(error.message) from None
     return block
@@ -109,14 +109,14 @@ def raw_manifests(block: Block) -> Iterator[tuple[bytes, str]]:
 
     CorruptData for one that has not the digest that the block gives it.
     """
-    for at, (value, said) in enumerate(zip(block.manifests, block.digests, strict=True)):
+    for at, (value, named) in enumerate(zip(block.manifests, block.digests, strict=True)):
         raw = bytes(value)
-        if digest(raw) != said:
+        if digest(raw) != named:
             raise CorruptData(
                 f"block {block.block_number} holds other bytes of manifest"
                 f" {block.first_manifest + at} than it says"
             )
-        yield raw, said
+        yield raw, named
 
 
 def check_files(block: Block, manifests: Iterable[Manifest]) -> None:

@@ -98,10 +98,10 @@ def planned_description(
     )
 
 
-def is_described(said: str | None, description: str, schema: str) -> bool:
-    """Return whether a target with ``said`` in `DESCRIPTION_PROPERTY` is as these fingerprints
+def is_described(described: str | None, description: str, schema: str) -> bool:
+    """Return whether a target with ``described`` in `DESCRIPTION_PROPERTY` is as these fingerprints
     require."""
-    return Described.parse(said).fingerprint == _both(description, schema)
+    return Described.parse(described).fingerprint == _both(description, schema)
 
 
 class Described(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -91,7 +91,7 @@ class _Steps:
         return {name: was for was, name in self.renamed.items()}
 
 
-class KeptColumn(msgspec.Struct, frozen=True, omit_defaults=True):
+class RetainedColumn(msgspec.Struct, frozen=True, omit_defaults=True):
     """A column of the target that the source has no longer: its values stay.
 
     Since sequence ``seq``, before which the source called it ``column``. ``carried``: a row that is
@@ -118,18 +118,18 @@ class Refill(msgspec.Struct, frozen=True, omit_defaults=True):
         return bool(self.fills or self.copies or self.names)
 
 
-class TargetColumns(msgspec.Struct, frozen=True, omit_defaults=True):
+class TargetColumns(msgspec.Struct, frozen=True, omit_defaults=True, rename={"retained": "kept"}):
     """The state of a target's columns: the steps up to sequence ``seq`` are taken.
 
-    ``away``: columns of the source that it does not have; ``kept``: columns that only it has, with
-    values; ``left``: such columns without values; ``narrow``: columns that keep a type which not
-    every value fits. ``refill`` is due after the steps of ``seq``; whether it is done is a
+    ``away``: columns of the source that it does not have; ``retained``: columns that only it has,
+    with values; ``left``: such columns without values; ``narrow``: columns that keep a type which
+    not every value fits. ``refill`` is due after the steps of ``seq``; whether it is done is a
     transaction version.
     """
 
     seq: int = 0
     away: tuple[str, ...] = ()
-    kept: Mapping[str, KeptColumn] = msgspec.field(default_factory=dict)
+    retained: Mapping[str, RetainedColumn] = msgspec.field(default_factory=dict)
     left: tuple[str, ...] = ()
     narrow: tuple[str, ...] = ()
     refill: Refill = Refill()
@@ -142,7 +142,7 @@ class TargetColumns(msgspec.Struct, frozen=True, omit_defaults=True):
         except msgspec.MsgspecError:
             raise CorruptData(
                 "the warehouse's table does not say how its columns stand",
-                hint="somebody changed its property tideline.columns: `tideline rebuild` it",
+                hint="someone changed its property tideline.columns: `tideline rebuild` it",
             ) from None
 
     def text(self) -> str:
@@ -190,7 +190,7 @@ class _State:
     present: Sequence[str]
     places: dict[str, Ancestor]
     away: set[str]
-    kept: dict[str, KeptColumn]
+    retained: dict[str, RetainedColumn]
     left: set[str]
     narrow: set[str]
     keys: Mapping[int, frozenset[str]]
@@ -198,14 +198,14 @@ class _State:
 
     @classmethod
     def begin(cls, present: Sequence[str], stands: TargetColumns, plan: TablePlan) -> _State:
-        known = {*stands.kept, *names_before(plan)}
+        known = {*stands.retained, *names_before(plan)}
         dropped = {name for name in plan.dropped if name in present and name not in known}
         return cls(
             plan=plan,
             present=present,
             places={name: Ancestor(name) for name in present},
             away=set(stands.away),
-            kept=dict(stands.kept),
+            retained=dict(stands.retained),
             left={*stands.left, *dropped},
             narrow=set(stands.narrow),
             keys=_keys(plan),
@@ -248,7 +248,7 @@ class _State:
         columns = TargetColumns(
             seq=self.seq,
             away=tuple(sorted(self.away)),
-            kept={name: self.kept[name] for name in sorted(self.kept)},
+            retained={name: self.retained[name] for name in sorted(self.retained)},
             left=tuple(sorted(self.left)),
             narrow=tuple(sorted(self.narrow)),
             refill=refill,
@@ -273,7 +273,7 @@ class _State:
         if held is None:
             return
         if ignored or self.plan.mode in _ARCHIVES:
-            self.kept[name] = KeptColumn(self.seq, name, carried=self._carries(ignored))
+            self.retained[name] = RetainedColumn(self.seq, name, carried=self._carries(ignored))
             return
         self.narrow.discard(name)
         if self.plan.drop_columns:
@@ -293,7 +293,9 @@ class _State:
         copies = {name: _copy(self.places[was]) for was, name in new.items()}
         narrowed = {name for was, name in live.items() if was in self.narrow}
         self.narrow -= moved.keys()
-        self.kept |= {was: KeptColumn(self.seq, was, carried=self._carries(True)) for was in new}
+        self.retained |= {
+            was: RetainedColumn(self.seq, was, carried=self._carries(True)) for was in new
+        }
         for name in moved.values():
             self._make_room(name, moved)
         self.places = {moved.get(held, held): one for held, one in self.places.items()}
@@ -311,10 +313,10 @@ class _State:
         distinguish names by case."""
         alike = [held for held in self.places if held.lower() == name.lower()]
         for held in sorted(set(alike) - set(leaving)):
-            if held in self.kept:
-                aside = _unused(f"{held}_until_{self.kept[held].seq}", self.places)
+            if held in self.retained:
+                aside = _unused(f"{held}_until_{self.retained[held].seq}", self.places)
                 self.places = {aside if h == held else h: one for h, one in self.places.items()}
-                self.kept[aside] = self.kept.pop(held)
+                self.retained[aside] = self.retained.pop(held)
                 if held in self.narrow:
                     self.narrow ^= {held, aside}
             elif held in self.left:
@@ -322,7 +324,7 @@ class _State:
                 self.left.discard(held)
             elif held == name:
                 raise Misconfigured(
-                    f"column {name!r} came at {self.seq}, and somebody else has added a column of"
+                    f"column {name!r} came at {self.seq}, and someone else has added a column of"
                     f" that name to the warehouse's table of {self.plan.table}",
                     hint="rename or drop that column in the warehouse's table, and merge again",
                 )
@@ -337,16 +339,16 @@ def filled_since(plan: TablePlan, stands: TargetColumns) -> dict[str, int]:
 
     ``stands``: the state of its columns at the plan's end.
     """
-    came: dict[str, int] = {}
-    until: dict[int, dict[str, int]] = {}
+    added_at: dict[str, int] = {}
+    dropped_at: dict[int, dict[str, int]] = {}
     for change in plan.changes:
-        until[change.seq] = came
+        dropped_at[change.seq] = added_at
         at = _Steps.of(change)
-        came = {at.renamed.get(n, n): seq for n, seq in came.items() if n not in at.dropped}
-        came |= {step.column: change.seq for step in at.added if step.default is not None}
-    found = {name: seq for name, seq in came.items() if name not in stands.away}
-    for name, kept in stands.kept.items():
-        seq = until.get(kept.seq, {}).get(kept.column)
+        added_at = {at.renamed.get(n, n): seq for n, seq in added_at.items() if n not in at.dropped}
+        added_at |= {step.column: change.seq for step in at.added if step.default is not None}
+    found = {name: seq for name, seq in added_at.items() if name not in stands.away}
+    for name, retained in stands.retained.items():
+        seq = dropped_at.get(retained.seq, {}).get(retained.column)
         if seq is not None:
             found[name] = seq
     return found

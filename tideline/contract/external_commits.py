@@ -9,8 +9,8 @@ A commit's stamp says which version its run had read. So the log shows for every
 whether a run of ours has judged it: those up to that version are judged, those between it and the
 commit itself are not.
 
-Every commit of ours names the unproven ones in its `Stamp`. A format removes the log's old entries:
-of a table without merges for so long our newest commit is then gone. Its properties stay:
+Every commit of ours names the unproven ones in its `CommitMetadata`. A format removes the log's old
+entries: of a table without merges for so long our newest commit is then gone. Its properties stay:
 `UNPROVEN_PROPERTY` is set once anything is unproven, and removed once nothing is.
 """
 
@@ -23,7 +23,7 @@ from itertools import takewhile
 import msgspec
 
 from tideline.contract.errors import CorruptData
-from tideline.contract.plan import Stamp
+from tideline.contract.plan import CommitMetadata
 
 COMMITS_MAX = 1_000
 """Maximum number of commits that are searched for our last one."""
@@ -43,7 +43,7 @@ class TableCommit:
     restored_to: int | None
     changes_data: bool
     numbers: Mapping[str, int]
-    stamp: Stamp | None
+    commit_metadata: CommitMetadata | None
     rows_written: int
     at_us: int = 0
 
@@ -56,13 +56,13 @@ class SinceOurs:
     """The commits in the log that our last commit did not know of, newest first.
 
     ``external`` names the external commits; ``went_back``: one of them set the content back behind
-    our last commit. ``stamp`` is that commit's, None when there is none. ``came_back``: columns
-    that the table did not have then, and has because it was set back.
+    our last commit. ``commit_metadata`` is that commit's, None when there is none. ``came_back``:
+    columns that the table did not have then, and has because it was set back.
     """
 
     external: tuple[str, ...] = ()
     went_back: bool = False
-    stamp: Stamp | None = None
+    commit_metadata: CommitMetadata | None = None
     came_back: tuple[str, ...] = ()
 
 
@@ -96,7 +96,7 @@ def since_ours(
     if behind and restores[0].version > ours.version:
         before = columns_at(ours.version)
         came_back = tuple(n for n in columns_at(restores[0].version) if n not in before)
-    return SinceOurs(tuple(external), bool(behind), ours.stamp, came_back)
+    return SinceOurs(tuple(external), bool(behind), ours.commit_metadata, came_back)
 
 
 def external_before(commits: Iterable[TableCommit], app_id: str) -> tuple[str, ...]:
@@ -131,18 +131,19 @@ def is_external(commit: TableCommit, *app_ids: str) -> bool:
 
 def is_ours(commit: TableCommit, app_id: str) -> bool:
     """Return whether a run for ``app_id`` made the commit."""
-    stamped = commit.stamp is not None and commit.stamp.app_id == app_id
+    stamped = commit.commit_metadata is not None and commit.commit_metadata.app_id == app_id
     return stamped or app_id in commit.numbers
 
 
 def _looked_at(commit: TableCommit) -> int:
     """Return the version up to which the run of a commit of ours has judged external commits."""
-    known = None if commit.stamp is None else commit.stamp.looked_at
+    known = None if commit.commit_metadata is None else commit.commit_metadata.read_version
     return commit.version - 1 if known is None else known
 
 
 class Unproven(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``changes`` as in `Stamp.unproven`, found when everything up to ``seq`` was applied."""
+    """``changes`` as in `CommitMetadata.unproven`, found when everything up to ``seq`` was
+    applied."""
 
     changes: tuple[str, ...] = ()
     seq: int = 0
@@ -155,7 +156,7 @@ class Unproven(msgspec.Struct, frozen=True, omit_defaults=True):
         except msgspec.MsgspecError:
             raise CorruptData(
                 "the warehouse's table does not say what others have changed in it",
-                hint="somebody changed its property tideline.unproven: remove it, dump the table"
+                hint="someone changed its property tideline.unproven: remove it, dump the table"
                 " and merge again",
             ) from None
 

@@ -59,9 +59,13 @@ def json_schema(name: str) -> bytes:
     """Return the schema of one of `DOCUMENTS`, indented, with a newline at its end."""
     kind, version = DOCUMENTS[name]
     schema: dict[str, Any] = {"$schema": DIALECT, **msgspec.json.schema(kind)}
-    for part in schema["$defs"].values():
+    stored = _stored_names(msgspec.Struct)
+    for title, part in schema["$defs"].items():
         if "description" in part:
-            part["description"] = inspect.cleandoc(part["description"])
+            text = inspect.cleandoc(part["description"])
+            for attribute, other in stored.get(title, {}).items():
+                text = text.replace(f"``{attribute}``", f"``{other}``")
+            part["description"] = text
     root = schema["$defs"][kind.__name__]
     root["properties"]["version"] = {"const": version}
     root["properties"]["requires"] = {"type": "array", "items": {"type": "string"}}
@@ -70,6 +74,16 @@ def json_schema(name: str) -> bytes:
     if name not in _WRITTEN_BY_HAND:
         root["required"] = [*root["required"], "version"]
     return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
+
+
+def _stored_names(kind: type[msgspec.Struct]) -> dict[str, dict[str, str]]:
+    """Return, by struct, the attributes that documents hold under another name, and that name."""
+    found: dict[str, dict[str, str]] = {}
+    for one in kind.__subclasses__():
+        pairs = zip(one.__struct_fields__, one.__struct_encode_fields__, strict=True)
+        found |= {one.__name__: {name: stored for name, stored in pairs if name != stored}}
+        found |= _stored_names(one)
+    return found
 
 
 def main() -> None:

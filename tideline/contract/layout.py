@@ -236,7 +236,7 @@ def table_path(warehouse_url: str, table: TableId) -> str:
     return f"{warehouse_url.rstrip('/')}/{name}"
 
 
-def beside_url(warehouse_url: str, build: int) -> str:
+def shadow_url(warehouse_url: str, build: int) -> str:
     """Return the warehouse in which a rebuild keeps its shadow table until it replaces the live
     one.
 

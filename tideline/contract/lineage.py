@@ -17,8 +17,8 @@ def column_lineage(plan: TablePlan) -> tuple[ColumnLineage, ...]:
     for change in plan.changes:
         before = steps
         steps = {
-            name: list(told)
-            for name, told in before.items()
+            name: list(columns)
+            for name, columns in before.items()
             if name not in {step.was for step in change.steps if step.kind is StepKind.RENAME}
         }
         for step in change.steps:

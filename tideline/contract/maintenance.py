@@ -51,19 +51,19 @@ class MaintenanceOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     requires: tuple[str, ...] = written_features()
 
 
-class Files(msgspec.Struct, frozen=True, omit_defaults=True):
+class Files(msgspec.Struct, frozen=True, omit_defaults=True, rename={"fragmented": "worn"}):
     """A table's newest version, as its log describes it.
 
     ``small`` files are less than half of what a file should be, and not alone in their partition;
-    ``worn`` ones have more deleted rows than is worth keeping. ``rows`` includes the ``deleted``
-    ones, which deletion vectors mark; ``vectors`` files have one.
+    ``fragmented`` ones have more deleted rows than is worth keeping. ``rows`` includes the
+    ``deleted`` ones, which deletion vectors mark; ``vectors`` files have one.
     """
 
     files: int = 0
     bytes: int = 0
     small: int = 0
     small_bytes: int = 0
-    worn: int = 0
+    fragmented: int = 0
     rows: int = 0
     deleted: int = 0
     vectors: int = 0
@@ -74,7 +74,7 @@ class Files(msgspec.Struct, frozen=True, omit_defaults=True):
         return 100 * self.deleted / self.rows if self.rows else 0.0
 
 
-class Upkeep(StrEnum):
+class MaintenanceOutcome(StrEnum):
     """The outcome of a run for a table."""
 
     REWRITTEN = "rewritten"
@@ -83,7 +83,7 @@ class Upkeep(StrEnum):
     FAILED = "failed"
 
 
-class TableUpkeep(msgspec.Struct, frozen=True, omit_defaults=True):
+class TableMaintenance(msgspec.Struct, frozen=True, omit_defaults=True):
     """One table of a run: its files ``before`` and ``after``, and why they were rewritten or left.
 
     ``vacuumed``: files that were removed; None when that was not reached. ``attempts`` of the
@@ -91,7 +91,7 @@ class TableUpkeep(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     table: str
-    outcome: Upkeep
+    outcome: MaintenanceOutcome
     reason: str
     before: Files | None = None
     after: Files | None = None
@@ -109,7 +109,7 @@ class MaintenanceReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
 
     maintenance_id: str
     pipeline: str
-    tables: tuple[TableUpkeep, ...]
+    tables: tuple[TableMaintenance, ...]
     version: int = written_version(MAINTENANCE_VERSION)
     requires: tuple[str, ...] = written_features()
 
@@ -131,20 +131,22 @@ class Decision:
 def decide(files: Files, thresholds: Thresholds, *, named: bool) -> Decision:
     """Decide whether rewriting a table's files pays.
 
-    A purge rewrites every file with a deletion vector: it waits until enough of them are worn.
+    A purge rewrites every file with a deletion vector: it waits until enough of them are
+    fragmented.
     """
     compact = files.small >= thresholds.small_files_min
     wear = files.deleted_percent >= thresholds.deleted_percent
-    purge = files.worn > 0 and (wear or files.worn >= thresholds.small_files_min)
+    purge = files.fragmented > 0 and (wear or files.fragmented >= thresholds.small_files_min)
     reasons = [f"{files.small} small files"] if compact else []
     reasons += (
-        [f"{files.worn} files with {files.deleted_percent:.1f} % of all rows deleted"]
+        [f"{files.fragmented} files with {files.deleted_percent:.1f} % of all rows deleted"]
         if purge
         else []
     )
     if not reasons:
         return Decision(
-            f"{files.small} small and {files.worn} worn of {files.files} files do not pay"
+            f"{files.small} small and {files.fragmented} fragmented of {files.files} files do not"
+            " pay"
         )
     reason = ", ".join(reasons)
     size = files.small_bytes * compact + files.vector_bytes * purge

@@ -132,7 +132,7 @@ class Copied(msgspec.Struct, frozen=True, omit_defaults=True):
     seen: tuple[tuple[int, int], ...] = ()
 
 
-class Floor(msgspec.Struct, frozen=True, omit_defaults=True):
+class DeleteBefore(msgspec.Struct, frozen=True, omit_defaults=True):
     """A delete-complete dump finished: rows with ``_tl_seq <= seq`` are no longer in the source.
 
     ``seq`` is the dump's ``first_low_seq``. ``copied`` is there for tables without a key.
@@ -182,29 +182,31 @@ class CapturedFrom(msgspec.Struct, frozen=True, omit_defaults=True):
     created: bool = False
 
 
-class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
+class TableState(
+    msgspec.Struct, frozen=True, omit_defaults=True, rename={"observed_steps": "stated"}
+):
     """The state of one table in the chain. ``schema`` is the fingerprint in force.
 
     ``last_data_manifest`` is the newest manifest that holds anything of the table (parts, schema
-    events, truncates, floors): a target that has applied it is up to date.
-    ``since_seq`` and ``reason`` belong to every condition but ``live``. ``generation`` counts the
-    restarts of the target: its content is then what manifests after ``generation_manifest`` hold
-    with sequences above ``generation_seq``. ``cause`` says what must change for a parked table to
-    be captured again: its ``catalog``, or a ``value`` (then a dump request takes it up).
-    ``catalog`` is the source's identity of the table when it was last found equal.
-    ``complete_seq``: once everything up to it is applied, nothing is missing, because a
-    delete-complete dump ended there, or the log has the table's creation there; None before that.
-    ``dropped`` has the columns, with their types, that the source dropped in this generation: they
-    stay in the target. ``blocked_by``: the kinds of the steps that its target cannot take.
-    ``blocked_seq`` is the last schema event that its target cannot pass (``since_seq`` the first
-    one), and ``left_blocked`` says that a user cancelled the worker's own dump that was to restart
-    it. ``was_gone``: it was not in the source for a while, so that its name now stands for another
-    table. ``numbers`` are those of the schema's columns, where the source numbers them and they are
-    known. ``doubts`` counts how often its rows were found to be in doubt, however that ended.
-    ``stated``: the combined effect of the log's statements on the columns of ``schema``, until a
-    schema shows it; None: no statement, or not all is known. ``description``: the fingerprint of
-    the `Description` that the catalog showed last. ``captured_from``: where its capture last began;
-    None in chains of older versions.
+    events, truncates, floors): a target that has applied it is up to date. ``since_seq`` and
+    ``reason`` belong to every condition but ``live``. ``generation`` counts the restarts of the
+    target: its content is then what manifests after ``generation_manifest`` hold with sequences
+    above ``generation_seq``. ``cause`` says what must change for a parked table to be captured
+    again: its ``catalog``, or a ``value`` (then a dump request takes it up). ``catalog`` is the
+    source's identity of the table when it was last found equal. ``complete_seq``: once everything
+    up to it is applied, nothing is missing, because a delete-complete dump ended there, or the log
+    has the table's creation there; None before that. ``dropped`` has the columns, with their types,
+    that the source dropped in this generation: they stay in the target. ``blocked_by``: the kinds
+    of the steps that its target cannot take. ``blocked_seq`` is the last schema event that its
+    target cannot pass (``since_seq`` the first one), and ``left_blocked`` says that a user
+    cancelled the worker's own dump that was to restart it. ``was_gone``: it was not in the source
+    for a while, so that its name now stands for another table. ``numbers`` are those of the
+    schema's columns, where the source numbers them and they are known. ``doubts`` counts how often
+    its rows were found to be in doubt, however that ended. ``observed_steps``: the combined effect
+    of the log's statements on the columns of ``schema``, until a schema shows it; None: no
+    statement, or not all is known. ``description``: the fingerprint of the `Description` that the
+    catalog showed last. ``captured_from``: where its capture last began; None in chains of older
+    versions.
     """
 
     condition: TableCondition = TableCondition.LIVE
@@ -225,7 +227,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     left_blocked: bool = False
     was_gone: bool = False
     numbers: ColumnNumbers | None = None
-    stated: tuple[ColumnStep, ...] | None = None
+    observed_steps: tuple[ColumnStep, ...] | None = None
     doubts: int = 0
     description: str | None = None
     captured_from: CapturedFrom | None = None
@@ -275,12 +277,12 @@ class OpenRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     asked_seq: int = 0
 
 
-class OpenState(msgspec.Struct, frozen=True, omit_defaults=True):
+class OpenState(msgspec.Struct, frozen=True, omit_defaults=True, rename={"prepared": "held"}):
     """The state that a successor needs besides the chain's last manifest.
 
     ``recent`` are the answers to requests that ended lately, so that a repeated request is
-    answered. ``held`` are XA transactions that the log has prepared and not yet ended: by their id,
-    where the log has their rows. These are read from there once the transaction commits.
+    answered. ``prepared`` are XA transactions that the log has prepared and not yet ended: by their
+    id, where the log has their rows. These are read from there once the transaction commits.
     ``paused``, ``chunk_rows`` and ``delay_ms`` are as commands have set them for all requests.
     ``begun`` are tables that a statement of the log created or renamed, and whose columns are not
     known yet.
@@ -289,14 +291,16 @@ class OpenState(msgspec.Struct, frozen=True, omit_defaults=True):
     requests: tuple[OpenRequest, ...] = ()
     tables: Mapping[str, TableState] = msgspec.field(default_factory=dict)
     recent: tuple[Answer, ...] = ()
-    held: Mapping[str, SourcePosition] = msgspec.field(default_factory=dict)
+    prepared: Mapping[str, SourcePosition] = msgspec.field(default_factory=dict)
     paused: bool = False
     chunk_rows: int | None = None
     delay_ms: int | None = None
     begun: Mapping[str, CapturedFrom] = msgspec.field(default_factory=dict)
 
 
-class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+class Manifest(
+    msgspec.Struct, frozen=True, omit_defaults=True, rename={"deletes_before": "floors"}
+):
     """A manifest, one entry of the chain. Empty manifests have ``first_seq == last_seq + 1``.
 
     ``source_time_us`` is the source's clock in the newest of our heartbeats contained so far, µs
@@ -323,7 +327,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: tuple[Part, ...] = ()
     schema_events: tuple[SchemaEvent, ...] = ()
     truncates: tuple[Truncate, ...] = ()
-    floors: tuple[Floor, ...] = ()
+    deletes_before: tuple[DeleteBefore, ...] = ()
     accepted: tuple[str, ...] = ()
     finished: tuple[Answer, ...] = ()
     refused: tuple[Answer, ...] = ()
@@ -425,7 +429,7 @@ def _check_check(check: Check, number: int, seqs: SequenceRange) -> None:
         raise InvariantBroken(f"{where} and its rows do not agree")
 
 
-def check_link(previous: Manifest, previous_raw: bytes, manifest: Manifest) -> None:
+def check_entry(previous: Manifest, previous_raw: bytes, manifest: Manifest) -> None:
     """Raise CorruptData unless ``manifest`` is the lawful successor of ``previous``."""
     wrong = [
         name
@@ -460,7 +464,12 @@ def tables_in(manifest: Manifest) -> set[str]:
     """Return the tables that the manifest holds anything of."""
     return {
         item.table
-        for items in (manifest.parts, manifest.schema_events, manifest.truncates, manifest.floors)
+        for items in (
+            manifest.parts,
+            manifest.schema_events,
+            manifest.truncates,
+            manifest.deletes_before,
+        )
         for item in items
     }
 

@@ -19,7 +19,7 @@ class Mode(StrEnum):
     """The log of changes itself, one row each, in batches: no row is ever changed."""
 
     @property
-    def keeps_past(self) -> bool:
+    def keeps_history(self) -> bool:
         """Return whether a table keeps past rows, so that the newest full dump is not all that it
         needs."""
         return self is not Mode.CURRENT

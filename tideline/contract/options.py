@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 Purpose = Literal["dump", "verify"]
 BOTH: tuple[Purpose, ...] = ("dump", "verify")
-PACE = "Pace"
+THROTTLE = "Pace"
 RANGE = "A range of rows"
 
 
@@ -36,7 +36,7 @@ class Option(msgspec.Struct, frozen=True):
     least: int | None = None
     most: int | None = None
     purposes: tuple[Purpose, ...] = BOTH
-    section: str = PACE
+    section: str = THROTTLE
     empty: str = ""
     name: str = ""
     kind: Any = None

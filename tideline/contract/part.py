@@ -1,7 +1,7 @@
 """The part, a Parquet file of one table's rows in a segment: its own columns and its operations.
 
 A part has `LOG_COLUMNS` first, then the table's columns, then those that only some rows need. What
-a merge writes has some of these after the table's columns, by the same names. Nobody else's column
+a merge writes has some of these after the table's columns, by the same names. No one else's column
 may begin with `RESERVED_PREFIX`.
 """
 
@@ -47,7 +47,8 @@ DUMPED = "r"
 
 
 class PartCounts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How many rows hold more than a value of each column, from decoded rows up to a plan.
+    """The number of rows that hold more than a value of each column, from decoded rows up to a
+    plan.
 
     ``unchanged_rows``, ``overflow_rows``: rows whose `UNCHANGED`, `OVERFLOW` is not NULL.
     ``before_rows``: rows whose key changed. ``before_image_rows``: rows that carry the whole row

@@ -54,45 +54,52 @@ class PlannedChange(msgspec.Struct, frozen=True, omit_defaults=True):
     before: str = ""
 
 
-class PlannedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A row last seen at or below ``upto`` ends at ``seq``, if nothing up to there changed it.
+class PlannedEnd(msgspec.Struct, frozen=True, omit_defaults=True, rename={"delete_before": "upto"}):
+    """A row last seen at or below ``delete_before`` ends at ``seq``, if nothing up to there changed
+    it.
 
     A truncate; or a full dump that finished, at its manifest's last sequence. ``time_us`` is the
     source's clock in that manifest (µs UTC).
     """
 
     seq: int
-    upto: int
+    delete_before: int
     time_us: int | None = None
 
 
-class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
+class TablePlan(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"delete_before": "floor", "start_seq": "begins"},
+):
     """Brings ``target`` from applied manifest ``a`` (its last seq: ``a_seq``) to ``b`` (``b_seq``).
 
     ``a_digest`` and ``b_digest`` are those manifests' digests: a number alone may be another
     chain's, after a store was restored from its backup. Empty where not known, and ``a_digest``
     with ``create``. ``schema`` is the table's schema at ``b``; ``schemas`` has every fingerprint
-    that the parts and ``changes`` use. ``floor``: target rows with ``_tl_seq <= floor`` that the
-    plan does not write again are deleted, and folded rows with ``_tl_seq <= floor`` dropped. It is
-    the largest of the ``first_low_seq`` of full dumps finished in (a, b] and of (truncate seq - 1);
-    None without either. ``truncates`` are the sequences of truncates in the range, ascending: no
-    value is filled across. ``create``: the target has no applied version of this generation yet, so
-    that ``a`` is where the generation's history begins, or the full dump that it is built from; a
-    target that has one is then not where the plan begins. ``replace``: as ``create``, and a table
-    of an older generation lies at the target: its content is dropped. ``key_min``/``key_max``:
-    bounds of the first key column over all parts, None when unknown. ``app_id``: Delta's
-    transaction id, ``pipeline/incarnation/table/generation``. ``complete_through_us``: the source's
-    clock up to which the target then lacks nothing, None when that is not known. ``dropped``:
-    columns that the source had before and the target may still have; rows that are written hold
-    NULL there. ``mode``: how the target is kept. ``changes``: the schema events in the range,
-    ascending. ``ignored``: kinds of steps that the target does not follow. ``drop_columns``: a
-    column that the source dropped goes from the target too. ``begins``: what has sequences up to
-    this one is not the target's. ``ends``: every truncate and finished full dump of the range,
-    ascending. ``build``: how often ``tideline rebuild`` has rebuilt the generation's target; a
-    target of another build is not touched. ``copied``: of a table without a key, the copy of it
-    that is its state at ``floor``; all of that lies in the range. ``within_us``: changes count as
-    late that are not queryable so long after their commit at the source; 0: that is not measured.
-    ``deletion_vectors``: whether the target's files may have them; a new one is created so.
+    that the parts and ``changes`` use. ``delete_before``: target rows with ``_tl_seq <= floor``
+    that the plan does not write again are deleted, and folded rows with ``_tl_seq <= floor``
+    dropped. It is the largest of the ``first_low_seq`` of full dumps finished in (a, b] and of
+    (truncate seq - 1); None without either. ``truncates`` are the sequences of truncates in the
+    range, ascending: no value is filled across. ``create``: the target has no applied version of
+    this generation yet, so that ``a`` is where the generation's history begins, or the full dump
+    that it is built from; a target that has one is then not where the plan begins. ``replace``: as
+    ``create``, and a table of an older generation lies at the target: its content is dropped.
+    ``key_min``/``key_max``: bounds of the first key column over all parts, None when unknown.
+    ``app_id``: Delta's transaction id, ``pipeline/incarnation/table/generation``.
+    ``complete_through_us``: the source's clock up to which the target then lacks nothing, None when
+    that is not known. ``dropped``: columns that the source had before and the target may still
+    have; rows that are written hold NULL there. ``mode``: how the target is kept. ``changes``: the
+    schema events in the range, ascending. ``ignored``: kinds of steps that the target does not
+    follow. ``drop_columns``: a column that the source dropped goes from the target too.
+    ``start_seq``: what has sequences up to this one is not the target's. ``ends``: every truncate
+    and finished full dump of the range, ascending. ``build``: how often ``tideline rebuild`` has
+    rebuilt the generation's target; a target of another build is not touched. ``copied``: of a
+    table without a key, the copy of it that is its state at ``delete_before``; all of that lies in
+    the range. ``within_us``: changes count as late that are not queryable so long after their
+    commit at the source; 0: that is not measured. ``deletion_vectors``: whether the target's files
+    may have them; a new one is created so.
     """
 
     table: str
@@ -106,7 +113,7 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     b_seq: int
     app_id: str
     generation: int = 0
-    floor: int | None = None
+    delete_before: int | None = None
     truncates: tuple[int, ...] = ()
     create: bool = False
     replace: bool = False
@@ -119,7 +126,7 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     ignored: tuple[StepKind, ...] = ()
     drop_columns: bool = False
     within_us: int = 0
-    begins: int = 0
+    start_seq: int = 0
     ends: tuple[PlannedEnd, ...] = ()
     build: int = 0
     copied: Copied | None = None
@@ -128,23 +135,28 @@ class TablePlan(msgspec.Struct, frozen=True, omit_defaults=True):
     b_digest: str = ""
 
 
-class PlannedSwap(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Puts the shadow table at ``beside``, a rebuilt one, into the place of the live one at
+class PlannedSwap(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"shadow": "beside", "delete_before": "floor"},
+):
+    """Puts the shadow table at ``shadow``, a rebuilt one, into the place of the live one at
     ``target``.
 
     Both must have applied manifest ``b`` (``b_seq``), each under its own app id, and hold the same,
     unless ``accept_differences``. ``build`` and ``mode`` are of the shadow table, ``live_build``
-    and ``live_mode`` of the live one. ``schema`` is the table's at ``b``; ``floor`` is where the
-    newest full dump began that had finished by then. ``superseded``: shadow tables that abandoned
-    rebuilds have left. ``live_b``: the live table has applied this manifest and not ``b``, because
-    it cannot continue from there: it is of an older generation, stands before a change that it does
-    not take, or has applied another chain. It is not compared then: the shadow table holds what the
-    chain says. None: it stands at ``b``. ``b_digest``: manifest ``b``'s.
+    and ``live_mode`` of the live one. ``schema`` is the table's at ``b``; ``delete_before`` is
+    where the newest full dump began that had finished by then. ``superseded``: shadow tables that
+    abandoned rebuilds have left. ``live_b``: the live table has applied this manifest and not
+    ``b``, because it cannot continue from there: it is of an older generation, stands before a
+    change that it does not take, or has applied another chain. It is not compared then: the shadow
+    table holds what the chain says. None: it stands at ``b``. ``b_digest``: manifest ``b``'s.
     """
 
     table: str
     target: str
-    beside: str
+    shadow: str
     schema: TableSchema
     b: int
     b_seq: int
@@ -154,21 +166,21 @@ class PlannedSwap(msgspec.Struct, frozen=True, omit_defaults=True):
     live_build: int = 0
     mode: Mode = Mode.CURRENT
     live_mode: Mode = Mode.CURRENT
-    floor: int | None = None
+    delete_before: int | None = None
     superseded: tuple[str, ...] = ()
     accept_differences: bool = False
     live_b: int | None = None
     b_digest: str = ""
 
 
-class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The work of one merge run. ``held``: tables that are held back, with the reason.
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True, rename={"delayed": "held"}):
+    """The work of one merge run. ``delayed``: tables that are held back, with the reason.
 
     A parked or blocked table stands in both when something captured before it stopped is merged.
     ``swaps``: rebuilt tables that take the place of the live ones. ``tail`` is the newest manifest
     when the plan was made: with ``b < tail`` more may be waiting. ``descriptions``: targets whose
     description (comments, NOT NULL) is to change, those of ``tables`` and others that nothing is
-    merged into. ``strayed``: those of ``held`` whose targets have not applied this chain; until
+    merged into. ``strayed``: those of ``delayed`` whose targets have not applied this chain; until
     an operator has them rebuilt nothing is merged into them.
     """
 
@@ -179,7 +191,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     b: int
     tables: tuple[TablePlan, ...]
     tail: int = 0
-    held: Mapping[str, str] = msgspec.field(default_factory=dict)
+    delayed: Mapping[str, str] = msgspec.field(default_factory=dict)
     swaps: tuple[PlannedSwap, ...] = ()
     descriptions: tuple[PlannedDescription, ...] = ()
     strayed: tuple[str, ...] = ()
@@ -249,15 +261,17 @@ STANDING_PROPERTY = "tideline.standing"
 """The table property that repeats the stamp of a commit of ours, in case its log has lost that."""
 
 
-class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
+class CommitMetadata(
+    msgspec.Struct, frozen=True, omit_defaults=True, rename={"read_version": "looked_at"}
+):
     """The record of a commit of ours in the table's own log, as Delta's user metadata.
 
     It is read back without Spark: how far the table is merged. ``seq`` is the last sequence of
     manifest ``b``, ``digest`` its digest, by which a reader knows the chain that was applied;
     stamps of older versions have none. ``unproven`` names external commits that no full dump has
     healed yet, found when everything up to ``unproven_seq`` was applied. ``pending``: whether rows
-    may still lack values. ``looked_at``: the version of the table that the run read and judged with
-    all its history; external commits between that and this commit are not judged.
+    may still lack values. ``read_version``: the version of the table that the run read and judged
+    with all its history; external commits between that and this commit are not judged.
     """
 
     app_id: str
@@ -271,7 +285,7 @@ class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
     unproven: tuple[str, ...] = ()
     unproven_seq: int = 0
     pending: bool = False
-    looked_at: int | None = None
+    read_version: int | None = None
     digest: str = ""
 
     def text(self) -> str:
@@ -281,19 +295,19 @@ class Stamp(msgspec.Struct, frozen=True, omit_defaults=True):
         return with_checksum(msgspec.json.encode(self).replace(b"$", b"\\u0024")).decode()
 
     @classmethod
-    def parse(cls, text: str | None) -> Stamp | None:
+    def parse(cls, text: str | None) -> CommitMetadata | None:
         """Parse the stamp in a commit's user metadata; None when it holds something else,
         CorruptData when its checksum does not match."""
         try:
-            stamp = None if text is None else _STAMP.decode(text)
+            commit_metadata = None if text is None else _COMMIT_METADATA.decode(text)
         except msgspec.MsgspecError:
             return None
-        if stamp is not None and not checksum_holds(str(text).encode()):
+        if commit_metadata is not None and not checksum_holds(str(text).encode()):
             raise CorruptData(
                 "what a target says of the manifest that it has applied is damaged",
                 hint="restore its log from a copy, or remove the table and merge",
             )
-        return stamp
+        return commit_metadata
 
 
 def app_id(pipeline: str, incarnation: str, table: str, generation: int, build: int = 0) -> str:
@@ -356,4 +370,4 @@ def decode_plan(raw: bytes, at: str = "") -> Plan:
 
 
 _READER = DocumentReader(Plan, version=PLAN_VERSION, features=FEATURES, name="merge plan")
-_STAMP = msgspec.json.Decoder(Stamp)
+_COMMIT_METADATA = msgspec.json.Decoder(CommitMetadata)

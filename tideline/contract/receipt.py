@@ -55,20 +55,22 @@ class ColumnLineage(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: tuple[str, ...] = ()
 
 
-class TableReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
+class TableReceipt(
+    msgspec.Struct, frozen=True, omit_defaults=True, rename={"external_changes": "foreign_changes"}
+):
     """The result for one table.
 
     ``differences``, of a rebuilt table: keys by how it differs from the live one.
 
     ``applied_manifest`` and ``applied_seq`` are where the table stands afterwards;
-    ``complete_through_us`` the source clock (µs UTC) up to which it is complete.
-    ``rows_read`` counts the parts' rows; ``inserted``, ``updated``, ``deleted`` what the MERGE did;
-    ``pending`` rows that still lack a column's value; ``pending_keys`` are the keys of them all, a
-    text per key column, absent above `PENDING_KEYS_MAX`. ``foreign_changes`` names external commits
-    since our last one: the table is unproven until it is dumped. ``attempts`` were made (0: an
-    older run, which did not count), ``conflicts`` of them lost to another writer. ``timeliness``:
-    how soon the plan's changes were queryable, the same figures however often the plan is run; None
-    where nothing was merged, or a table was built. ``lineage`` has the columns that were written.
+    ``complete_through_us`` the source clock (µs UTC) up to which it is complete. ``rows_read``
+    counts the parts' rows; ``inserted``, ``updated``, ``deleted`` what the MERGE did; ``pending``
+    rows that still lack a column's value; ``pending_keys`` are the keys of them all, a text per key
+    column, absent above `PENDING_KEYS_MAX`. ``external_changes`` names external commits since our
+    last one: the table is unproven until it is dumped. ``attempts`` were made (0: an older run,
+    which did not count), ``conflicts`` of them lost to another writer. ``timeliness``: how soon the
+    plan's changes were queryable, the same figures however often the plan is run; None where
+    nothing was merged, or a table was built. ``lineage`` has the columns that were written.
     ``warnings`` say what went wrong besides the merge.
     """
 
@@ -84,7 +86,7 @@ class TableReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
     deleted: int = 0
     pending: int = 0
     pending_keys: tuple[tuple[str, ...], ...] = ()
-    foreign_changes: tuple[str, ...] = ()
+    external_changes: tuple[str, ...] = ()
     seconds: float = 0.0
     error: str | None = None
     error_kind: str | None = None
@@ -97,8 +99,8 @@ class TableReceipt(msgspec.Struct, frozen=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
 
 
-class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The receipt of one plan; ``held`` repeats the plan's tables that were left out, and why.
+class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, rename={"delayed": "held"}):
+    """The receipt of one plan; ``delayed`` repeats the plan's tables that were left out, and why.
     ``seconds`` is what all tables together took, of which many may be merged concurrently;
     ``capped``: the plan ended before the chain did, because of its caps. ``warnings`` say what went
     wrong with tables that nothing was merged into."""
@@ -107,7 +109,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
     pipeline: str
     incarnation: str
     tables: tuple[TableReceipt, ...]
-    held: Mapping[str, str] = msgspec.field(default_factory=dict)
+    delayed: Mapping[str, str] = msgspec.field(default_factory=dict)
     seconds: float = 0.0
     capped: bool = False
     warnings: tuple[str, ...] = ()
@@ -158,7 +160,7 @@ def run_of(receipt: Receipt, ended_us: int) -> MergeRun:
             )
             for one in receipt.tables
         ),
-        held=receipt.held,
+        delayed=receipt.delayed,
         capped=receipt.capped,
     )
 

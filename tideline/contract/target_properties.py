@@ -27,7 +27,7 @@ def owner_of(properties: Mapping[str, str]) -> Owner:
     return pipeline, incarnation, table
 
 
-def kept_properties(mode: Mode, build: int) -> dict[str, str]:
+def lasting_properties(mode: Mode, build: int) -> dict[str, str]:
     """Return the properties that say how a target is kept, and which rebuild made it."""
     return {MODE_PROPERTY: mode.value, **({BUILD_PROPERTY: str(build)} if build else {})}
 

@@ -74,10 +74,10 @@ class TableFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     error_kind: str | None = None
 
 
-class MergeRun(msgspec.Struct, frozen=True, omit_defaults=True):
+class MergeRun(msgspec.Struct, frozen=True, omit_defaults=True, rename={"delayed": "held"}):
     """One run of a plan, on record under its time, so that a window of runs is read by name.
 
-    A plan that is run again leaves another record; see `in_window`. ``held``:
+    A plan that is run again leaves another record; see `in_window`. ``delayed``:
     the tables that were held back, and why; one without tables held back all that waited.
     ``capped``: the plan's caps left something for the next one.
     """
@@ -85,7 +85,7 @@ class MergeRun(msgspec.Struct, frozen=True, omit_defaults=True):
     plan_id: str
     ended_us: int
     tables: tuple[TableFigures, ...] = ()
-    held: Mapping[str, str] = msgspec.field(default_factory=dict)
+    delayed: Mapping[str, str] = msgspec.field(default_factory=dict)
     capped: bool = False
     version: int = written_version(RUN_VERSION)
     requires: tuple[str, ...] = written_features()
@@ -99,7 +99,7 @@ class Objective:
     within_us: int
 
 
-class Kept(msgspec.Struct, frozen=True):
+class Compliance(msgspec.Struct, frozen=True):
     """The compliance with the objective since ``since_us``: of ``changes``, ``late`` were late.
 
     ``percent`` were in time, None without changes. ``burn`` is the share of late changes divided by
@@ -128,7 +128,7 @@ def decode_run(raw: bytes, at: str = "") -> MergeRun:
 _READER = DocumentReader(MergeRun, version=RUN_VERSION, features=frozenset(), name="merge run")
 
 
-def kept(objective: Objective, figures: Iterable[Timeliness], since_us: int) -> Kept:
+def compliance(objective: Objective, figures: Iterable[Timeliness], since_us: int) -> Compliance:
     """Add up those of ``figures`` that became queryable at ``since_us`` or later.
 
     Raises InvariantBroken for more late changes than changes.
@@ -145,7 +145,7 @@ def kept(objective: Objective, figures: Iterable[Timeliness], since_us: int) -> 
         if one.changes:
             slowest = max(one.slowest_us, slowest or 0)
     allowed = 1 - objective.percent / 100
-    return Kept(
+    return Compliance(
         objective_percent=objective.percent,
         within_s=objective.within_us / 1_000_000,
         since_us=since_us,

@@ -25,7 +25,7 @@ FEATURES: frozenset[str] = frozenset()
 """The optional features that this version understands."""
 KEYS_MAX = 10_000
 """Maximum differing keys that a result lists; more are only counted."""
-MOVING_MAX = 100_000
+CHANGED_MAX = 100_000
 """Maximum keys set aside that a result lists, for another pass; of more, none."""
 
 
@@ -68,8 +68,9 @@ class TableCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     doubts: int = 0
 
 
-class VerifyPlan(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The work of one run of the comparison. ``held``: tables that cannot be compared, and why."""
+class VerifyPlan(msgspec.Struct, frozen=True, omit_defaults=True, rename={"delayed": "held"}):
+    """The work of one run of the comparison. ``delayed``: tables that cannot be compared, and
+    why."""
 
     verify_id: str
     pipeline: str
@@ -77,17 +78,17 @@ class VerifyPlan(msgspec.Struct, frozen=True, omit_defaults=True):
     store_url: str
     request_id: str
     tables: tuple[TableCheck, ...]
-    held: Mapping[str, str] = msgspec.field(default_factory=dict)
+    delayed: Mapping[str, str] = msgspec.field(default_factory=dict)
     version: int = written_version(VERIFICATION_VERSION)
     requires: tuple[str, ...] = written_features()
 
 
-class Proof(StrEnum):
+class VerificationOutcome(StrEnum):
     """The outcome of a comparison for a table."""
 
     EQUAL = "equal"
     DIFFERS = "differs"
-    MOVING = "moving"
+    CHANGING = "moving"
     """No difference, but some keys changed in the meantime: they are still to be proven."""
     UNPROVEN = "unproven"
     """It could not be compared; ``reason`` says why."""
@@ -109,14 +110,19 @@ class DifferentKey(msgspec.Struct, frozen=True, omit_defaults=True):
     columns: tuple[str, ...] = ()
 
 
-class TableProof(msgspec.Struct, frozen=True, omit_defaults=True):
+class TableResult(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"outcome": "proof", "changed_keys": "moving_keys"},
+):
     """The result for one table, whose target had applied all up to ``seq`` (source clock:
     ``source_time_us``).
 
     ``rows`` of the source were compared, each counted once, in whichever pass. ``missing``,
     ``extra``, ``different``, ``sequence`` and ``duplicates`` count keys by kind, ``columns`` the
     differences by column; ``keys`` lists the first `KEYS_MAX` of them. ``moving`` keys were set
-    aside because they changed in the meantime (``moving_keys``, when they are few enough), and are
+    aside because they changed in the meantime (``changed_keys``, when they are few enough), and are
     to be proven by another pass; ``proven_later`` were, at ``later_seq``. ``repaired`` keys
     differed, were dumped and merged, and found equal then. ``pending``: rows with columns that are
     still to be read from the source, which were left out. ``extra_sought``: whether rows that the
@@ -125,7 +131,7 @@ class TableProof(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     table: str
-    proof: Proof
+    outcome: VerificationOutcome
     seq: int = 0
     manifest_number: int = 0
     source_time_us: int | None = None
@@ -143,7 +149,7 @@ class TableProof(msgspec.Struct, frozen=True, omit_defaults=True):
     columns: Mapping[str, int] = msgspec.field(default_factory=dict)
     keys: tuple[DifferentKey, ...] = ()
     moving: int = 0
-    moving_keys: tuple[tuple[str, ...], ...] = ()
+    changed_keys: tuple[tuple[str, ...], ...] = ()
     proven_later: int = 0
     later_seq: int | None = None
     repaired: int = 0
@@ -173,7 +179,7 @@ class Verification(msgspec.Struct, frozen=True, omit_defaults=True):
     pipeline: str
     incarnation: str
     request_id: str
-    tables: tuple[TableProof, ...]
+    tables: tuple[TableResult, ...]
     version: int = written_version(VERIFICATION_VERSION)
     requires: tuple[str, ...] = written_features()
 

@@ -15,13 +15,13 @@ out by `client`; `record` reads from the chain what Redis has lost.
 """
 
 from tideline.control.queue import (
-    ASKER_TIMEOUT_S,
+    CLIENT_TIMEOUT_S,
     COMMAND_FIELD,
     GROUP,
     REQUEST_FIELD,
     WORDS_S,
     WORKER_TTL_S,
-    Asker,
+    ControlClient,
     Heard,
     WorkerStatus,
     answer_key,
@@ -31,13 +31,13 @@ from tideline.control.queue import (
 )
 
 __all__ = [
-    "ASKER_TIMEOUT_S",
+    "CLIENT_TIMEOUT_S",
     "COMMAND_FIELD",
     "GROUP",
     "REQUEST_FIELD",
     "WORDS_S",
     "WORKER_TTL_S",
-    "Asker",
+    "ControlClient",
     "Heard",
     "WorkerStatus",
     "answer_key",

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tideline.contract.errors import Unavailable
 from tideline.contract.request import Answer, Command, DumpRequest
 from tideline.control.exchange import Exchange, ExchangeResult, ExchangeStep, Seen, Waits, Want
-from tideline.control.queue import Asker
+from tideline.control.queue import ControlClient
 
 if TYPE_CHECKING:
     from tideline.control.record import Record  # heavy: the store
@@ -29,7 +29,7 @@ class RequestClient:
 
     def __init__(
         self,
-        queue: Asker,
+        queue: ControlClient,
         message: DumpRequest | Command,
         record: Record | None,
         *,

@@ -33,7 +33,7 @@ WORKER_TTL_S = 30.0
 """The time after which a worker without a new status is no longer shown as running."""
 WORDS_S = 2.0
 """The interval within which a healthy worker publishes a status."""
-ASKER_TIMEOUT_S = 5.0
+CLIENT_TIMEOUT_S = 5.0
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ def worker_key(pipeline: str, writer: str) -> str:
     return f"tideline:{pipeline}:worker:{writer}"
 
 
-class Asker:
+class ControlClient:
     """Sends requests to a pipeline's worker and reads the answers; thread-safe.
 
     Every method raises Unavailable when Redis does not answer within ``timeout_s``, Misconfigured
@@ -103,7 +103,7 @@ class Asker:
         control: Control,
         pipeline: str,
         *,
-        timeout_s: float = ASKER_TIMEOUT_S,
+        timeout_s: float = CLIENT_TIMEOUT_S,
         client: redis.Redis | None = None,
     ) -> None:
         self._control = control

@@ -13,7 +13,7 @@ from tideline.contract.answers import recorded_answer
 from tideline.contract.errors import Unavailable
 from tideline.contract.request import Answer
 from tideline.settings import Settings
-from tideline.store.chain import Chain, Link
+from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import open_store
 
 DOUBT_S = 2.0
@@ -26,10 +26,10 @@ def confirmed(chain: Chain, answer: Answer) -> Answer | None:
     Raises Unavailable and Misconfigured like the store, CorruptData for a manifest that is none.
     """
     number = answer.manifest_number
-    link = None if number is None or number < 1 else chain.read(number)
-    if link is None:
+    entry = None if number is None or number < 1 else chain.read(number)
+    if entry is None:
         return None
-    for found in (*link.manifest.finished, *link.manifest.refused):
+    for found in (*entry.manifest.finished, *entry.manifest.refused):
         if (found.request_id, found.state) == (answer.request_id, answer.state):
             return replace(found, manifest_number=number)
     return None
@@ -41,7 +41,7 @@ class Record:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._clock = clock
-        self._tail: Link | None = None
+        self._tail: ManifestEntry | None = None
         self._doubted: Answer | None = None
         self._doubted_at = 0.0
 

@@ -26,9 +26,9 @@ from tideline.contract.errors import CorruptData, Unavailable
 from tideline.contract.manifest import Manifest, OpenState, TableState
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.schema import parse_table
-from tideline.planner.past import Past
-from tideline.planner.progress import foreign_owner, target_of
-from tideline.planner.standing import strayed
+from tideline.planner.applied_chain import strayed
+from tideline.planner.chain_index import ChainIndex
+from tideline.planner.progress import other_owner, target_of
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import Entry, ObjectStore
@@ -75,13 +75,13 @@ class WarehouseConsumer:
 
     def applied(self, tail: Manifest, state: OpenState) -> Mapping[str, int]:
         found: dict[str, int] = {}
-        past = Past(Chain(self._store, self._settings.pipeline))
+        chain_index = ChainIndex(Chain(self._store, self._settings.pipeline))
         for name, table in state.tables.items():
             if table.schema is None:
                 continue
             target = target_of(self._settings, tail, name, table)
-            sound = foreign_owner(target, tail, name) is None and not target.went_back
-            sound = sound and not strayed(past, tail, name, target)
+            sound = other_owner(target, tail, name) is None and not target.went_back
+            sound = sound and not strayed(chain_index, tail, name, target)
             if sound and target.applied is not None:
                 found[name] = target.applied
             if not target.exists and _over(name, table, self._ended):
@@ -168,7 +168,7 @@ def _warehouse_key(settings: Settings) -> str:
 
 def register_rebuild(settings: Settings, store: ObjectStore, record: RebuildRecord) -> None:
     """Put a rebuild on record from now on, in the place of an earlier one of the table."""
-    url = layout.beside_url(settings.warehouse.url, record.build)
+    url = layout.shadow_url(settings.warehouse.url, record.build)
     store.put(_rebuild_key(settings, record), _stored(_Record(_REBUILD, url, record.table)))
 
 
@@ -184,7 +184,7 @@ def strike_rebuild(
 
 def _built(settings: Settings, record: RebuildRecord) -> bool:
     """Return whether there may be a shadow table."""
-    url = layout.beside_url(settings.warehouse.url, record.build)
+    url = layout.shadow_url(settings.warehouse.url, record.build)
     try:
         return read_target(layout.table_path(url, parse_table(record.table)), "").exists
     except Unavailable:

@@ -19,7 +19,7 @@ from tideline.contract.layout import table_path
 from tideline.contract.manifest import TableCondition, TableState
 from tideline.contract.plan import TablePlan
 from tideline.contract.schema import TableSchema, parse_table
-from tideline.planner.starts import Start, Starts
+from tideline.planner.start_points import Start, StartPoints
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 
@@ -30,7 +30,7 @@ def descriptions(
     settings: Settings,
     chain: Chain,
     tables: Mapping[str, TableState],
-    starts: Starts,
+    start_points: StartPoints,
     found: Mapping[str, Start],
     plans: Iterable[TablePlan],
 ) -> Iterator[PlannedDescription]:
@@ -39,11 +39,11 @@ def descriptions(
     planned = {plan.table: plan for plan in plans}
     for name, start in found.items():
         table, plan = tables[name], planned.get(name)
-        schema = _schema(table, start, starts) if plan is None else plan.schema
+        schema = _schema(table, start, start_points) if plan is None else plan.schema
         if schema is None or table.description is None:
             continue
-        said = None if plan is not None and plan.create else start.described
-        if is_described(said, table.description, schema.fingerprint):
+        described = None if plan is not None and plan.create else start.described
+        if is_described(described, table.description, schema.fingerprint):
             continue
         target = table_path(settings.warehouse.url, parse_table(name))
         description = chain.read_description(table.description)
@@ -52,7 +52,7 @@ def descriptions(
         yield replace(made, more=more)
 
 
-def _schema(table: TableState, start: Start, starts: Starts) -> TableSchema | None:
+def _schema(table: TableState, start: Start, start_points: StartPoints) -> TableSchema | None:
     """Return the schema of an up-to-date target; None where that is not its last one."""
     applied = start.applied
     idle = applied.manifest is not None and applied.manifest >= table.last_data_manifest
@@ -60,4 +60,4 @@ def _schema(table: TableState, start: Start, starts: Starts) -> TableSchema | No
         return None
     if applied.problem is not None or table.condition not in _DESCRIBED or table.schema is None:
         return None
-    return starts.schema(table.schema)
+    return start_points.schema(table.schema)

@@ -26,9 +26,9 @@ from tideline.contract.manifest import Manifest, OpenState, Part
 from tideline.contract.plan import decode_plan
 from tideline.contract.receipt import Outcome, decode_receipt
 from tideline.planner.block_facts import BlockFacts, block_of_key
+from tideline.planner.chain_index import ChainIndex
 from tideline.planner.consumers import Consumer, known_consumers
 from tideline.planner.old_objects import old_checks, old_records
-from tideline.planner.past import Past
 from tideline.planner.stored import read_stored
 from tideline.settings import Settings
 from tideline.store.chain import Chain
@@ -42,11 +42,11 @@ _DONE = (Outcome.APPLIED, Outcome.ALREADY_APPLIED)
 class Fate(StrEnum):
     """The fate of an object, and the reason."""
 
-    UNNEEDED = "removed: nobody needs it"
+    UNNEEDED = "removed: no one needs it"
     ORPHAN = "removed: no manifest names it"
     YOUNG = "kept: younger than the retention"
     UNAPPLIED = "kept: not applied everywhere"
-    REBUILD = "kept: needed to build the table anew"
+    REBUILD = "kept: needed to build the table again"
     PINNED = "kept: an open plan names it"
     VERIFIED = "removed: a verification part that is compared"
     VERIFYING = "kept: a verification part that is young, or still to be compared"
@@ -64,13 +64,13 @@ class Rules:
     """The facts by which garbage is judged.
 
     ``applied``: per consumer, by table the manifest up to which all is applied; with no consumer
-    nothing is. ``floors``: by table the ``first_low_seq`` of its latest finished full dump.
+    nothing is. ``deletes_before``: by table the ``first_low_seq`` of its latest finished full dump.
     ``pinned``: keys that open plans name. Objects written before ``parts_before`` are older than
     the retention, before ``orphans_before`` older than any upload.
     """
 
     applied: Sequence[Mapping[str, int]]
-    floors: Mapping[str, int]
+    deletes_before: Mapping[str, int]
     pinned: frozenset[str]
     parts_before: datetime
     orphans_before: datetime
@@ -92,8 +92,8 @@ def fate_of(part: Part, manifest_number: int, modified: datetime, rules: Rules) 
     """Return the fate of ``part``, which manifest ``manifest_number`` or one before it names."""
     if modified >= rules.parts_before:
         return Fate.YOUNG
-    floor = rules.floors.get(part.table)
-    if floor is None or part.last_seq > floor:
+    delete_before = rules.deletes_before.get(part.table)
+    if delete_before is None or part.last_seq > delete_before:
         return Fate.REBUILD
     if not rules.applied:
         return Fate.UNAPPLIED
@@ -116,7 +116,7 @@ class Garbage:
         self._settings = settings
         self._store = store
         self._chain = Chain(store, settings.pipeline)
-        self._past = Past(self._chain)
+        self._chain_index = ChainIndex(self._chain)
         self._stopping = stopping
         self._newest = 0
         self._facts: dict[int, BlockFacts] = {}
@@ -179,14 +179,18 @@ class Garbage:
     def _rules(self, tail: Manifest, state: OpenState, now: datetime) -> Rules:
         retention = self._settings.retention
         number = tail.manifest_number
-        dumps = {name: self._past.full_dump(name, t, number) for name, t in state.tables.items()}
-        floors = {name: dump.first_low_seq for name, dump in dumps.items() if dump is not None}
+        dumps = {
+            name: self._chain_index.full_dump(name, t, number) for name, t in state.tables.items()
+        }
+        deletes_before = {
+            name: dump.first_low_seq for name, dump in dumps.items() if dump is not None
+        }
         plans_since = now - timedelta(days=retention.plans_days)
         consumers = known_consumers(self._settings, self._store, plans_since)
         over = _over(consumers, tail, state)
         return Rules(
             applied=[consumer.applied(tail, state) for consumer in consumers],
-            floors={**floors, **dict.fromkeys(over, tail.last_seq)},
+            deletes_before={**deletes_before, **dict.fromkeys(over, tail.last_seq)},
             pinned=frozenset(self._pinned(plans_since)),
             parts_before=now - timedelta(days=retention.parts_days),
             orphans_before=now - timedelta(days=retention.orphans_days),

@@ -1,4 +1,5 @@
-"""Orders maintenance of the warehouse's tables, and stores the order before anyone runs it."""
+"""ChunkScheduler maintenance of the warehouse's tables, and stores the order before anyone runs
+it."""
 
 from __future__ import annotations
 

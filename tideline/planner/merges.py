@@ -15,9 +15,9 @@ from tideline.contract.receipt import Receipt, decode_receipt
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.planner.consumers import register_warehouse
 from tideline.planner.descriptions import descriptions
-from tideline.planner.gather import Gathered, gather
 from tideline.planner.policies import policy_of
-from tideline.planner.starts import Start, Starts
+from tideline.planner.read_inputs import ReadInputs, read_inputs
+from tideline.planner.start_points import Start, StartPoints
 from tideline.planner.stored import chosen, existing, read_stored, store_once
 from tideline.planner.verified import settled_tables
 from tideline.settings import Settings
@@ -74,7 +74,7 @@ class Planning:
         self._store = store
         self._build = build
         self._chain = Chain(store, settings.pipeline)
-        self._starts = Starts(settings, store, build=build, since_dump=since_dump)
+        self._start_points = StartPoints(settings, store, build=build, since_dump=since_dump)
         self.ended: Mapping[str, int] = {}
         """The tables of the last plan that the source no longer has, and whose targets have applied
         everything, with their generations."""
@@ -83,12 +83,12 @@ class Planning:
         """Make the plan of ``tables``, as if the chain ended with manifest ``until``."""
         settings = self._settings
         found = self._chain.tail() if until is None else self._chain.read(until)
-        link = existing(settings, found)
-        tail, state = link.manifest, self._chain.open_state(link)
+        entry = existing(settings, found)
+        tail, state = entry.manifest, self._chain.open_state(entry)
         wanted = chosen(state, tables)
-        starts = self._starts.of(wanted, tail, tables or ())
-        self.ended = _ended(wanted, starts)
-        stopped = {name: str(start.stop) for name, start in starts.items() if start.stop}
+        start_points = self._start_points.of(wanted, tail, tables or ())
+        self.ended = _ended(wanted, start_points)
+        stopped = {name: str(start.stop) for name, start in start_points.items() if start.stop}
         settled = self._settled(tail, state)
         plans: list[Plan] = []
         group: Sequence[str] = tuple(wanted)
@@ -100,20 +100,28 @@ class Planning:
                 parts_max=settings.merge.parts_max,
                 bytes_max=settings.merge.bytes_max,
                 tables=tuple(group),
-                policies={name: starts[name].policy for name in group if name in starts},
+                policies={
+                    name: start_points[name].policy for name in group if name in start_points
+                },
             )
-            plan = self._group(scope, starts, settled, tail)
+            plan = self._group(scope, start_points, settled, tail)
             plans.append(plan)
-            group = [name for name in group if name in starts and starts[name].starved(plan.b)]
+            group = [
+                name
+                for name in group
+                if name in start_points and start_points[name].starved(plan.b)
+            ]
         merged = [self._judged(table) for plan in plans for table in plan.tables]
         return msgspec.structs.replace(
             plans[0],
             b=plans[-1].b,
             tables=tuple(merged),
             descriptions=tuple(
-                descriptions(settings, self._chain, wanted, self._starts, starts, merged)
+                descriptions(
+                    settings, self._chain, wanted, self._start_points, start_points, merged
+                )
             ),
-            held={name: why for plan in plans for name, why in plan.held.items()} | stopped,
+            delayed={name: why for plan in plans for name, why in plan.delayed.items()} | stopped,
             strayed=tuple(dict.fromkeys(name for plan in plans for name in plan.strayed)),
         )
 
@@ -127,17 +135,17 @@ class Planning:
     def stops(self, tables: Collection[str]) -> Mapping[str, Stop]:
         """Return those of ``tables`` that stand before a change which an operator is to decide
         on."""
-        link = self._chain.tail()
-        state = OpenState() if link is None else self._chain.open_state(link)
+        entry = self._chain.tail()
+        state = OpenState() if entry is None else self._chain.open_state(entry)
         stopping = {
             name: table
             for name, table in state.tables.items()
             if name in tables and policy_of(self._settings, name).parks
         }
-        if link is None or not stopping:
+        if entry is None or not stopping:
             return {}
-        starts = self._starts.of(stopping, link.manifest)
-        return {name: start.stop for name, start in starts.items() if start.stop is not None}
+        start_points = self._start_points.of(stopping, entry.manifest)
+        return {name: start.stop for name, start in start_points.items() if start.stop is not None}
 
     def _judged(self, table: TablePlan) -> TablePlan:
         """Add how soon the table's changes should be queryable; a rebuild's table, which no one
@@ -149,17 +157,23 @@ class Planning:
         return msgspec.structs.replace(table, within_us=round(within_s * 1_000_000))
 
     def _group(
-        self, scope: PlanScope, starts: Mapping[str, Start], state: OpenState, tail: Manifest
+        self, scope: PlanScope, start_points: Mapping[str, Start], state: OpenState, tail: Manifest
     ) -> Plan:
         """Make the plan of the scope's tables, which share one ``b``."""
         names = set(scope.tables or ())
-        firsts = [s.first for name, s in starts.items() if name in names and s.first is not None]
+        firsts = [
+            s.first for name, s in start_points.items() if name in names and s.first is not None
+        ]
         first = min(firsts, default=tail.manifest_number)
         tables = {name: table for name, table in state.tables.items() if name in names}
-        found = gather(
+        found = read_inputs(
             self._chain,
             self._store.exists,
-            {n: starts[n].wanted(tables[n]) for n in tables if n in starts and starts[n].waits},
+            {
+                n: start_points[n].wanted(tables[n])
+                for n in tables
+                if n in start_points and start_points[n].waits
+            },
             (first, tail.manifest_number),
             (scope.parts_max, scope.bytes_max),
         )
@@ -167,7 +181,7 @@ class Planning:
             scope,
             found.manifests,
             state=state,
-            applied={name: start.applied for name, start in starts.items()},
+            applied={name: start.applied for name, start in start_points.items()},
             schemas=self._schemas(tables, found),
             tail=tail.manifest_number,
             blocks=found.blocks,
@@ -177,7 +191,9 @@ class Planning:
         ]
         return msgspec.structs.replace(plan, tables=tuple(known))
 
-    def _schemas(self, tables: Mapping[str, TableState], found: Gathered) -> dict[str, TableSchema]:
+    def _schemas(
+        self, tables: Mapping[str, TableState], found: ReadInputs
+    ) -> dict[str, TableSchema]:
         wanted = {table.schema for table in tables.values()}
         for manifest in found.manifests:
             wanted |= {part.schema for part in manifest.parts if part.table in tables}
@@ -186,14 +202,14 @@ class Planning:
                     wanted |= {event.before, event.after}
         for block in found.blocks:
             wanted |= {file.schema for files in block.files.values() for file in files}
-        return {name: self._starts.schema(name) for name in sorted(filter(None, wanted))}
+        return {name: self._start_points.schema(name) for name in sorted(filter(None, wanted))}
 
 
-def _ended(tables: Mapping[str, TableState], starts: Mapping[str, Start]) -> dict[str, int]:
+def _ended(tables: Mapping[str, TableState], start_points: Mapping[str, Start]) -> dict[str, int]:
     """Return the tables that the source no longer has and whose targets have applied everything, by
     generation."""
     found = {}
-    for name, start in starts.items():
+    for name, start in start_points.items():
         table, applied = tables[name], start.applied
         whole = applied.manifest is not None and applied.manifest >= table.last_data_manifest
         if table.gone and whole and applied.problem is None and not applied.went_back:

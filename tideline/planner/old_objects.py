@@ -94,11 +94,11 @@ def _ended(
         number = answer.manifest_number
         if number is None or number <= since[0] or answer.request_id in plans.requests:
             continue
-        end, link = chain.read(number), chain.read(number - 1)
+        end, entry = chain.read(number), chain.read(number - 1)
         at_us = None if end is None else end.manifest.written_at_us
-        if link is None or (at_us is not None and at_us < since[1].timestamp() * 1_000_000):
+        if entry is None or (at_us is not None and at_us < since[1].timestamp() * 1_000_000):
             continue
-        for item in chain.open_state(link).requests:
+        for item in chain.open_state(entry).requests:
             first = _began(item)
             if item.request.request_id == answer.request_id and first is not None:
                 yield first, number

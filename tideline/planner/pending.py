@@ -28,12 +28,12 @@ def ask_for_pending(
     not fail the merge that is done, and the next merge asks again."""
     if not requests:
         return
-    from tideline.control import Asker  # heavy: most merges have nothing to ask
+    from tideline.control import ControlClient  # heavy: most merges have nothing to ask
 
     for request in requests:
         try:
-            with closing(Asker(settings.control, settings.pipeline)) as asker:
-                asker.ask(request)
+            with closing(ControlClient(settings.control, settings.pipeline)) as control_client:
+                control_client.ask(request)
             done = "the worker is asked to read them again"
         except TidelineError as error:
             done = f"the worker could not be asked to read them again: {error}"
@@ -51,10 +51,10 @@ def pending_requests(settings: Settings, tables: Sequence[str] | None = None) ->
     for name, state in sorted(chain.open_state(tail).tables.items()):
         if state.schema is None or (tables is not None and name not in tables):
             continue
-        stamp = target_of(settings, tail.manifest, name, state).stamp
-        if stamp is None or not stamp.pending:
+        commit_metadata = target_of(settings, tail.manifest, name, state).commit_metadata
+        if commit_metadata is None or not commit_metadata.pending:
             continue
-        receipt = read_receipt(settings, stamp.plan_id)
+        receipt = read_receipt(settings, commit_metadata.plan_id)
         if receipt is not None:
             own = tuple(one for one in receipt.tables if one.table == name)
             requests += reread_requests(replace(receipt, tables=own))

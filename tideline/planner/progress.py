@@ -11,17 +11,17 @@ import msgspec
 from tideline.contract import layout
 from tideline.contract.layout import table_path
 from tideline.contract.manifest import Manifest, TableCondition, TableState
-from tideline.contract.plan import Stamp, app_id
+from tideline.contract.plan import CommitMetadata, app_id
 from tideline.contract.planning.parking import Stop, stop_text
 from tideline.contract.planning.table_plans import complete_through
 from tideline.contract.receipt import decode_receipt
 from tideline.contract.schema import parse_table
-from tideline.planner.kept import anew_loses
-from tideline.planner.past import Past
-from tideline.planner.standing import strayed
+from tideline.planner.applied_chain import strayed
+from tideline.planner.chain_index import ChainIndex
+from tideline.planner.history_parts import recreate_refusal
 from tideline.planner.stored import read_stored
 from tideline.planner.table_status import TableStage, TableStatus, Through
-from tideline.planner.verified import LastProof, VerifiedThrough, last_proof
+from tideline.planner.verified import LastVerification, VerifiedThrough, last_verification
 from tideline.settings import Settings
 from tideline.settings.tables import TableSettings
 from tideline.store.chain import Chain
@@ -45,17 +45,17 @@ class WarehouseTables:
     """
 
     tables: Mapping[str, TableStatus] = field(default_factory=dict)
-    proofs: Mapping[str, LastProof] = field(default_factory=dict)
+    proofs: Mapping[str, LastVerification] = field(default_factory=dict)
 
     def settled(self, name: str, state: TableState) -> TableState:
         """Return the chain's state of a table, without the doubts that its proof has ended."""
-        proof = self.proofs.get(name)
-        return state if proof is None else proof.settled(state)
+        last = self.proofs.get(name)
+        return state if last is None else last.settled(state)
 
     def verified(self, name: str, state: TableState) -> VerifiedThrough | None:
         """Return up to where the table was proven, as it holds for the chain's ``state``."""
-        proof = self.proofs.get(name)
-        return None if proof is None else proof.through(state)
+        last = self.proofs.get(name)
+        return None if last is None else last.through(state)
 
     def doubt(self, name: str) -> str | None:
         """Return why the table may not hold all that was merged into it; None when it does."""
@@ -113,14 +113,14 @@ def applied_state(settings: Settings) -> WarehouseTables:
     tail = chain.tail()
     if tail is None:
         return WarehouseTables()
-    known, past = chain.open_state(tail).tables, Past(chain)
+    known, chain_index = chain.open_state(tail).tables, ChainIndex(chain)
     tables: dict[str, TableStatus] = {}
-    proofs: dict[str, LastProof] = {}
+    proofs: dict[str, LastVerification] = {}
     for name, table in sorted(known.items()):
         if table.schema is not None:
-            tables[name], proof = _progress(settings, store, past, tail.manifest, name, table)
-            if proof is not None:
-                proofs[name] = proof
+            tables[name], last = _progress(settings, store, chain_index, tail.manifest, name, table)
+            if last is not None:
+                proofs[name] = last
     return WarehouseTables(tables, proofs)
 
 
@@ -170,7 +170,7 @@ def target_of(settings: Settings, tail: Manifest, name: str, table: TableState) 
     return read_target(table_path(settings.warehouse.url, parse_table(name)), app)
 
 
-def foreign_owner(target: TargetState, tail: Manifest, name: str) -> str | None:
+def other_owner(target: TargetState, tail: Manifest, name: str) -> str | None:
     """Return the owner of a target that belongs to another history; None when it is ours."""
     if not target.exists or target.owner == (tail.pipeline, tail.incarnation, name):
         return None
@@ -180,45 +180,53 @@ def foreign_owner(target: TargetState, tail: Manifest, name: str) -> str | None:
     return f"{target.url} holds {table} of pipeline {pipeline}, incarnation {incarnation}"
 
 
-def _through(stamp: Stamp | None, tail: Manifest) -> int | None:
+def _through(commit_metadata: CommitMetadata | None, tail: Manifest) -> int | None:
     """Return the stamp's time, limited to that of the whole chain: stamps of older versions may
     repeat a wrong clock."""
-    if stamp is None or stamp.complete_through_us is None or tail.through_us is None:
+    if (
+        commit_metadata is None
+        or commit_metadata.complete_through_us is None
+        or tail.through_us is None
+    ):
         return None
-    return min(stamp.complete_through_us, tail.through_us)
+    return min(commit_metadata.complete_through_us, tail.through_us)
 
 
 def _progress(
     settings: Settings,
     store: ObjectStore,
-    past: Past,
+    chain_index: ChainIndex,
     tail: Manifest,
     name: str,
     table: TableState,
-) -> tuple[TableStatus, LastProof | None]:
+) -> tuple[TableStatus, LastVerification | None]:
     target = target_of(settings, tail, name, table)
-    problem = foreign_owner(target, tail, name)
+    problem = other_owner(target, tail, name)
     # Another chain's numbers do not count, nor what was proven about them.
-    why_strayed = "" if problem else strayed(past, tail, name, target)
-    proof = last_proof(settings, store, tail, name, table)
-    if why_strayed and proof is not None and proof.broken is None:
-        proof = replace(proof, broken=_STRAYED)
-    holds = proof is not None and proof.broken is None
-    table = table if proof is None else proof.settled(table)
+    why_strayed = "" if problem else strayed(chain_index, tail, name, target)
+    last = last_verification(settings, store, tail, name, table)
+    if why_strayed and last is not None and last.broken is None:
+        last = replace(last, broken=_STRAYED)
+    holds = last is not None and last.broken is None
+    table = table if last is None else last.settled(table)
     if why_strayed:
         problem = why_strayed
     elif target.went_back:
         problem = "the target was set back behind what is applied (RESTORE)"
     wanted = settings.of_table(parse_table(name))
-    problem = problem or anew_loses(name, table, target, wanted.mode)
+    problem = problem or recreate_refusal(name, table, target, wanted.mode)
     applied = None if why_strayed else target.applied
     waiting = applied is None or applied < table.last_data_manifest
     merged = None
     if not waiting and table.condition is not TableCondition.PARKED:
         merged = Through(tail.last_seq, tail.manifest_number, complete_through(table, tail))
     elif applied is not None:
-        stamp = target.stamp
-        merged = Through(0 if stamp is None else stamp.seq, applied, _through(stamp, tail))
+        commit_metadata = target.commit_metadata
+        merged = Through(
+            0 if commit_metadata is None else commit_metadata.seq,
+            applied,
+            _through(commit_metadata, tail),
+        )
     unproven = () if holds else (*target.unproven, *target.external)
     status = shown_by_target(
         name,
@@ -227,12 +235,12 @@ def _progress(
         up_to_date=not waiting,
         problem=problem,
         external=unproven,
-        pending=_pending(settings, store, name, target.stamp),
+        pending=_pending(settings, store, name, target.commit_metadata),
         **_kept_as(target, wanted),
         target=target.url,
-        verified=None if proof is None else proof.through(table),
+        verified=None if last is None else last.through(table),
     )
-    return status, proof
+    return status, last
 
 
 def _kept_as(target: TargetState, wanted: TableSettings) -> dict[str, Any]:
@@ -248,12 +256,14 @@ def _kept_as(target: TargetState, wanted: TableSettings) -> dict[str, Any]:
     }
 
 
-def _pending(settings: Settings, store: ObjectStore, name: str, stamp: Stamp | None) -> int | None:
-    """Return the number of rows that the merge of ``stamp`` left pending; the stamp only says that
-    there may be some."""
-    if stamp is None or not stamp.pending:
+def _pending(
+    settings: Settings, store: ObjectStore, name: str, commit_metadata: CommitMetadata | None
+) -> int | None:
+    """Return the number of rows that the merge of ``commit_metadata`` left pending; the stamp only
+    says that there may be some."""
+    if commit_metadata is None or not commit_metadata.pending:
         return 0
-    key = layout.receipt_key(settings.pipeline, stamp.plan_id)
+    key = layout.receipt_key(settings.pipeline, commit_metadata.plan_id)
     receipt = read_stored(store, key, decode_receipt)
     tables = () if receipt is None else receipt.tables
     return next((one.pending for one in tables if one.table == name), None)

@@ -21,11 +21,11 @@ from tideline.contract.planning.parking import first_stop
 from tideline.contract.printable import command
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.schema import parse_table
+from tideline.planner.applied_chain import strayed
+from tideline.planner.chain_index import ChainIndex, FullDump
 from tideline.planner.merges import Planning
-from tideline.planner.past import FullDump, Past
 from tideline.planner.policies import policy_of
-from tideline.planner.progress import foreign_owner, target_of
-from tideline.planner.standing import strayed
+from tideline.planner.progress import other_owner, target_of
 from tideline.planner.stored import no_such_table
 from tideline.settings import Settings
 from tideline.settings.tables import TableSettings
@@ -54,21 +54,21 @@ class Now:
 def look(settings: Settings, store: ObjectStore, table: str) -> Now:
     """Read the state of the table. Misconfigured where there is nothing to be rebuilt."""
     chain = Chain(store, settings.pipeline)
-    link = chain.tail()
-    state = None if link is None else chain.open_state(link).tables.get(table)
-    if link is None or state is None or state.schema is None:
+    entry = chain.tail()
+    state = None if entry is None else chain.open_state(entry).tables.get(table)
+    if entry is None or state is None or state.schema is None:
         raise no_such_table(table)
-    newest = target_of(settings, link.manifest, table, state).newer or state.generation
+    newest = target_of(settings, entry.manifest, table, state).newer or state.generation
     for generation in range(newest, -1, -1):
         then = replace(state, generation=generation)
-        live = target_of(settings, link.manifest, table, then)
-        foreign = foreign_owner(live, link.manifest, table)
-        if foreign is not None:
-            raise Misconfigured(foreign, hint="name another warehouse.url")
+        live = target_of(settings, entry.manifest, table, then)
+        owner = other_owner(live, entry.manifest, table)
+        if owner is not None:
+            raise Misconfigured(owner, hint="name another warehouse.url")
         if live.applied is not None:
             other = generation > state.generation
-            other_chain = other or bool(strayed(Past(chain), link.manifest, table, live))
-            return Now(link.manifest, state, live, live.applied, generation, other_chain)
+            other_chain = other or bool(strayed(ChainIndex(chain), entry.manifest, table, live))
+            return Now(entry.manifest, state, live, live.applied, generation, other_chain)
         if not live.exists:
             break
     raise Misconfigured(
@@ -81,8 +81,8 @@ def step(
     settings: Settings, store: ObjectStore, record: RebuildRecord, now: Now, plan_id: str
 ) -> Plan:
     """Make the plan of the next step. Raises Unavailable where it has to wait for something."""
-    beside = settings_beside(settings, record)
-    made = target_of(beside, now.tail, record.table, now.state)
+    shadow = shadow_settings(settings, record)
+    made = target_of(shadow, now.tail, record.table, now.state)
     if now.other_chain:
         until = _caught_up(record, now, made)
     else:
@@ -90,13 +90,15 @@ def step(
         until = now.applied if dump is None else max(dump.finished_in, made.applied or 0)
     if made.applied is not None and made.applied > until:
         raise Unavailable(
-            f"the table beside {record.table} is built up to manifest {made.applied}, the live one"
+            f"the shadow table of {record.table} is built up to manifest {made.applied}, the live"
+            " one"
             f" stands at {now.applied} and can go on by now",
-            hint=f"run {command('merge', record.table)}, then this again; --anew begins once more",
+            hint=f"run {command('merge', record.table)}, then this again; --restart begins it"
+            " once more",
         )
-    planning = Planning(beside, store, build=record.build, since_dump=record.since_dump)
+    planning = Planning(shadow, store, build=record.build, since_dump=record.since_dump)
     plan = planning.plan(plan_id, [record.table], until)
-    if plan.tables or plan.held:
+    if plan.tables or plan.delayed:
         return plan
     if made.applied is None:
         raise Unavailable(f"nothing of {record.table} is in the chain up to {until}")
@@ -123,7 +125,7 @@ def _gives_way_to(
     """Return the full dump behind what the live table cannot pass; None where it can continue, or
     where the rebuild would begin before that as well."""
     chain = Chain(store, settings.pipeline)
-    dump = Past(chain).full_dump(record.table, now.state, now.tail.manifest_number)
+    dump = ChainIndex(chain).full_dump(record.table, now.state, now.tail.manifest_number)
     if now.generation < now.state.generation:
         if dump is None:
             raise Unavailable(
@@ -131,15 +133,15 @@ def _gives_way_to(
                 hint=f"run {command('dump', record.table)}, and this again when that has ended",
             )
         return dump
-    if dump is None or (record.mode.keeps_past and not record.since_dump):
+    if dump is None or (record.mode.keeps_history and not record.since_dump):
         return None
     policy = policy_of(settings, record.table)
     if not policy.parks or dump.begin_manifest < now.applied:
         return None
     at = chain.read(now.applied)
     above = max(now.live.columns_seq, 0 if at is None else at.manifest.last_seq)
-    links = chain.links(now.applied + 1, dump.finished_in)
-    stop = first_stop((link.manifest for link in links), record.table, policy, above)
+    entries = chain.entries(now.applied + 1, dump.finished_in)
+    stop = first_stop((entry.manifest for entry in entries), record.table, policy, above)
     return dump if stop is not None and stop.seq <= dump.first_low_seq else None
 
 
@@ -154,11 +156,11 @@ def _swap(
     """Make the plan that swaps the two tables at the manifest that ``empty``, which has no tables,
     ends at."""
     chain = Chain(store, settings.pipeline)
-    link = chain.read(empty.b)
-    then = None if link is None else chain.open_state(link).tables.get(record.table)
-    if link is None or then is None or then.schema is None:
+    entry = chain.read(empty.b)
+    then = None if entry is None else chain.open_state(entry).tables.get(record.table)
+    if entry is None or then is None or then.schema is None:
         raise Unavailable(f"manifest {empty.b} does not know {record.table}")
-    dump = Past(chain).full_dump(record.table, then, empty.b)
+    dump = ChainIndex(chain).full_dump(record.table, then, empty.b)
     name = parse_table(record.table)
     base = (now.tail.pipeline, now.tail.incarnation, record.table)
     there = now.applied == empty.b and now.generation == record.generation
@@ -166,21 +168,21 @@ def _swap(
     swap = PlannedSwap(
         table=record.table,
         target=now.live.url,
-        beside=made.url,
+        shadow=made.url,
         schema=chain.read_schema(then.schema),
         b=empty.b,
-        b_seq=link.manifest.last_seq,
-        b_digest=link.digest,
+        b_seq=entry.manifest.last_seq,
+        b_digest=entry.digest,
         app_id=app_id(*base, record.generation, record.build),
         live_app_id=app_id(*base, now.generation, now.live.build),
         build=record.build,
         live_build=now.live.build,
         mode=record.mode,
         live_mode=now.live.mode,
-        floor=None if dump is None else dump.first_low_seq,
+        delete_before=None if dump is None else dump.first_low_seq,
         # The live table's own among them: a run that was killed behind its swap has left it.
         superseded=tuple(
-            layout.table_path(layout.beside_url(settings.warehouse.url, build), name)
+            layout.table_path(layout.shadow_url(settings.warehouse.url, build), name)
             for build in range(max(1, now.live.build), record.build)
         ),
         live_b=None if meets else now.applied,
@@ -189,9 +191,9 @@ def _swap(
     return replace(empty, swaps=(swap,), descriptions=())
 
 
-def settings_beside(settings: Settings, record: RebuildRecord) -> Settings:
+def shadow_settings(settings: Settings, record: RebuildRecord) -> Settings:
     """Return the settings under which the shadow table is made: elsewhere, and in its mode."""
-    url = layout.beside_url(settings.warehouse.url, record.build)
+    url = layout.shadow_url(settings.warehouse.url, record.build)
     pattern = "*.*"
     while pattern in settings.tables:
         pattern += "*"

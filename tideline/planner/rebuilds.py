@@ -36,15 +36,15 @@ def begin_rebuild(
     *,
     mode: Mode | None = None,
     since_dump: bool = False,
-    anew: bool = False,
+    restart: bool = False,
     asked: str = "",
 ) -> RebuildRecord:
     """Return the rebuild of ``table`` that is under way, or a new one; ``mode`` None: the
     settings'.
 
-    With ``anew`` one that is under way is given up. The newest one, if it was ``asked`` for by this
-    name, is joined in any case, even if it is done. Raises Fenced when another one is under way or
-    has just begun, and Misconfigured when nothing of the table can be rebuilt.
+    With ``restart`` one that is under way is given up. The newest one, if it was ``asked`` for by
+    this name, is joined in any case, even if it is done. Raises Fenced when another one is under
+    way or has just begun, and Misconfigured when nothing of the table can be rebuilt.
     """
     store = open_store(settings.store)
     now = look(settings, store, table)
@@ -54,13 +54,13 @@ def begin_rebuild(
     if newest is not None and asked and newest.asked == asked and _fits(newest, now):
         return newest
     open_now = newest is not None and newest.build > now.live.build and _fits(newest, now)
-    if newest is not None and open_now and not anew:
+    if newest is not None and open_now and not restart:
         if (newest.mode, newest.since_dump) != (wanted, since_dump):
             switches = ["--mode", newest.mode.value, *["--since-dump"] * newest.since_dump]
             raise Fenced(
                 f"rebuild {newest.build} of {table} is under way, as {newest.mode.value}",
                 hint=f"finish it with {command('rebuild', table, *switches)}, or give it up with"
-                " --anew",
+                " --restart",
             )
         return newest
     record = RebuildRecord(
@@ -112,7 +112,7 @@ def next_step(
     if plan is None:
         strike_rebuild(settings, store, record)
         return None
-    if plan.held:
+    if plan.delayed:
         strike_rebuild(settings, store, record, unless_built=True)
         return plan
     if accept_differences:
@@ -140,7 +140,7 @@ def _planned(
         strike_rebuild(settings, store, record)
         raise Unavailable(
             f"{record.table} began generation {now.state.generation} since rebuild {record.build}",
-            hint=f"run {command('rebuild', record.table)} again: it begins anew",
+            hint=f"run {command('rebuild', record.table)} again: it starts again",
         )
     return step(settings, store, record, now, plan_id)
 

@@ -52,10 +52,10 @@ def store_receipt(settings: Settings, receipt: Receipt) -> None:
         store.put(key, document)
 
 
-def record_held(settings: Settings, plan: Plan) -> None:
+def record_delayed(settings: Settings, plan: Plan) -> None:
     """Put on record the tables that are held back, of a plan that is not run."""
-    if plan.held:
-        record_run(settings, MergeRun(plan.plan_id, time.time_ns() // 1_000, held=plan.held))
+    if plan.delayed:
+        record_run(settings, MergeRun(plan.plan_id, time.time_ns() // 1_000, delayed=plan.delayed))
 
 
 def recent_runs(settings: Settings, since_us: int, runs_max: int) -> tuple[list[MergeRun], int]:

@@ -10,20 +10,20 @@ from tideline.contract.document import with_checksum
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.manifest import OpenState, TableState
 from tideline.settings import Settings
-from tideline.store.chain import Link
+from tideline.store.chain import ManifestEntry
 from tideline.store.objects import ObjectStore
 
 Document = TypeVar("Document")
 
 
-def existing(settings: Settings, link: Link | None) -> Link:
-    """Return the ``link`` of the chain; Misconfigured for a pipeline without a manifest."""
-    if link is None:
+def existing(settings: Settings, entry: ManifestEntry | None) -> ManifestEntry:
+    """Return the ``entry`` of the chain; Misconfigured for a pipeline without a manifest."""
+    if entry is None:
         raise Misconfigured(
             f"pipeline {settings.pipeline} has no manifest in {settings.store.url}",
             hint="start `tideline capture`, or correct store.url",
         )
-    return link
+    return entry
 
 
 def chosen(state: OpenState, tables: Sequence[str] | None) -> dict[str, TableState]:

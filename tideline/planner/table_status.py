@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from tideline.contract.modes import Mode
-from tideline.contract.timeliness import Kept, Lateness
+from tideline.contract.timeliness import Compliance, Lateness
 from tideline.planner.verified import VerifiedThrough
 
 
@@ -83,7 +83,7 @@ class TableStatus(msgspec.Struct, frozen=True):
     hint: str | None = None
     complete_through_us: int | None = None
     late: Lateness | None = None
-    slo: Kept | None = None
+    slo: Compliance | None = None
     pending: int | None = 0
     verified: VerifiedThrough | None = None
     mode: Mode | None = None

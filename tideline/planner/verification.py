@@ -15,7 +15,15 @@ from msgspec.structs import replace
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.plan import Plan
-from tideline.contract.proofs import (
+from tideline.contract.receipt import Outcome, Receipt
+from tideline.contract.request import Answer, DumpRequest, RequestState
+from tideline.contract.verification import (
+    TableResult,
+    Verification,
+    VerificationOutcome,
+    VerifyPlan,
+)
+from tideline.contract.verification_results import (
     PASSES_MAX,
     Keys,
     batches,
@@ -26,9 +34,6 @@ from tideline.contract.proofs import (
     verify_request,
     with_passes,
 )
-from tideline.contract.receipt import Outcome, Receipt
-from tideline.contract.request import Answer, DumpRequest, RequestState
-from tideline.contract.verification import Proof, TableProof, Verification, VerifyPlan
 from tideline.planner.merges import plan_merge
 from tideline.planner.verified import store_verification
 from tideline.planner.verifying import plan_verification, stuck
@@ -103,7 +108,7 @@ def merge_up(
         if not rest:
             break
         plan = plan_merge(settings, plan_id=f"{name}.{number}", tables=rest)
-        for table, reason in sorted(plan.held.items()):
+        for table, reason in sorted(plan.delayed.items()):
             work.report(f"{table} is held: {reason}")
         if not plan.tables:
             break
@@ -138,25 +143,28 @@ class VerificationRun:
     def run(self, *, repair: bool) -> Verification:
         """Return the result, which is stored. Raises Misconfigured when the worker refuses to
         read."""
-        proofs = self._hopeless() or self._settled(self._compared(self._request))
+        results = self._hopeless() or self._settled(self._compared(self._request))
         for number in range(REPAIRS_MAX if repair else 0):
-            if not any(one.differences for one in proofs):
+            if not any(one.differences for one in results):
                 break
-            proofs = [self._repair(one, number) if one.differences else one for one in proofs]
+            results = [self._repair(one, number) if one.differences else one for one in results]
         result = Verification(
-            self._name, self._settings.pipeline, self._incarnation, self._name, tuple(proofs)
+            self._name, self._settings.pipeline, self._incarnation, self._name, tuple(results)
         )
         store_verification(self._settings, result)
         return result
 
-    def _hopeless(self) -> list[TableProof]:
+    def _hopeless(self) -> list[TableResult]:
         """Return the tables as held, if none of those asked for need be read."""
-        held = stuck(self._settings, self._request.tables)
-        if not set(self._request.tables) <= set(held):
+        delayed = stuck(self._settings, self._request.tables)
+        if not set(self._request.tables) <= set(delayed):
             return []
-        return [TableProof(name, Proof.UNPROVEN, reason=why) for name, why in held.items()]
+        return [
+            TableResult(name, VerificationOutcome.UNPROVEN, reason=why)
+            for name, why in delayed.items()
+        ]
 
-    def _compared(self, request: DumpRequest) -> list[TableProof]:
+    def _compared(self, request: DumpRequest) -> list[TableResult]:
         """Have rows read for ``request``, and compare them."""
         answer = self._work.read(request)
         if answer.state is RequestState.REFUSED or answer.manifest_number is None:
@@ -165,7 +173,9 @@ class VerificationRun:
             )
         done = [one.table for one in answer.tables if one.state is RequestState.DONE]
         failed = [
-            TableProof(one.table, Proof.UNPROVEN, reason=one.error or one.state.value)
+            TableResult(
+                one.table, VerificationOutcome.UNPROVEN, reason=one.error or one.state.value
+            )
             for one in answer.tables
             if one.state is not RequestState.DONE
         ]
@@ -180,11 +190,11 @@ class VerificationRun:
         self._incarnation = result.incarnation
         return [*result.tables, *failed]
 
-    def _settled(self, proofs: Sequence[TableProof]) -> list[TableProof]:
+    def _settled(self, results: Sequence[TableResult]) -> list[TableResult]:
         """Read keys again until no key is set aside any more, or the passes are used up."""
-        settled = list(proofs)
+        settled = list(results)
         for _ in range(self._passes_max):
-            moving = [one for one in settled if one.moving_keys and one.reason is None]
+            moving = [one for one in settled if one.changed_keys and one.reason is None]
             if not moving:
                 break
             for one in moving:
@@ -194,7 +204,7 @@ class VerificationRun:
             settled = with_passes(settled, self._of_keys(keys_to_read(moving)))
         return settled
 
-    def _of_keys(self, wanted: Iterable[tuple[str, Keys]]) -> list[TableProof]:
+    def _of_keys(self, wanted: Iterable[tuple[str, Keys]]) -> list[TableResult]:
         """Have the keys of tables read in a separate pass, and compare them."""
         self._passes += 1
         found = []
@@ -209,31 +219,33 @@ class VerificationRun:
             found += self._compared(request)
         return found
 
-    def _repair(self, proof: TableProof, number: int) -> TableProof:
-        """Dump, merge and compare again the differing keys of ``proof``; or, where they are not all
-        known, the whole table."""
-        keys = keys_to_repair(proof)
+    def _repair(self, result: TableResult, number: int) -> TableResult:
+        """Dump, merge and compare again the differing keys of ``result``; or, where they are not
+        all known, the whole table."""
+        keys = keys_to_repair(result)
         many = "the whole table" if keys is None else f"{len(keys):,} keys"
-        self._work.report(f"{proof.table}: {proof.differences:,} differences; dumping {many}")
+        self._work.report(f"{result.table}: {result.differences:,} differences; dumping {many}")
         for at, batch in enumerate([None] if keys is None else batches(keys)):
-            answer = self._work.read(self._of_table(proof, f"r{number}.{at}", keys=batch))
+            answer = self._work.read(self._of_table(result, f"r{number}.{at}", keys=batch))
             if answer.state is not RequestState.DONE:
                 reason = f"the repair is {answer.state.value}: {answer.error or 'no reason given'}"
-                return replace(proof, reason=reason, hint=answer.hint)
-        merge_id = f"{self._name}.r{number}.{short(proof.table)}"
-        failed = merge_up(self._settings, self._work, merge_id, [proof.table])
+                return replace(result, reason=reason, hint=answer.hint)
+        merge_id = f"{self._name}.r{number}.{short(result.table)}"
+        failed = merge_up(self._settings, self._work, merge_id, [result.table])
         if failed:
-            return replace(proof, reason=f"the repair is not merged: {failed[proof.table]}")
+            return replace(result, reason=f"the repair is not merged: {failed[result.table]}")
         if keys is None:
-            again = self._of_table(proof, f"w{number}", purpose="verify", key_range=proof.key_range)
+            again = self._of_table(
+                result, f"w{number}", purpose="verify", key_range=result.key_range
+            )
             return self._settled(self._compared(again))[0]
-        later = self._of_keys((proof.table, batch) for batch in batches(keys))
-        return self._settled([repaired(proof, later)])[0]
+        later = self._of_keys((result.table, batch) for batch in batches(keys))
+        return self._settled([repaired(result, later)])[0]
 
-    def _of_table(self, proof: TableProof, what: str, **scope: Any) -> DumpRequest:
+    def _of_table(self, result: TableResult, what: str, **scope: Any) -> DumpRequest:
         return DumpRequest(
-            request_id=f"{self._name}:{what}:{short(proof.table)}",
-            tables=(proof.table,),
+            request_id=f"{self._name}:{what}:{short(result.table)}",
+            tables=(result.table,),
             priority=self._request.priority,
             requested_by=self._request.requested_by,
             **scope,

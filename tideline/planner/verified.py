@@ -21,8 +21,8 @@ from tideline.contract.plan import app_id
 from tideline.contract.schema import parse_table
 from tideline.contract.target_properties import build_of_properties
 from tideline.contract.verification import (
-    Proof,
     Verification,
+    VerificationOutcome,
     Verified,
     decode_verification,
     decode_verified,
@@ -58,11 +58,15 @@ def store_verification(settings: Settings, result: Verification) -> None:
     key = layout.verification_key(settings.pipeline, result.verify_id)
     store.put(key, with_checksum(encode_verification(result)))
     for table in result.tables:
-        if table.proof is not Proof.EQUAL or not table.whole or table.target_version is None:
+        if (
+            table.outcome is not VerificationOutcome.EQUAL
+            or not table.whole
+            or table.target_version is None
+        ):
             continue
-        place = layout.verified_key(settings.pipeline, parse_table(table.table))
-        found = read_stored(store, place, decode_verified)
-        kept = Verified(
+        key = layout.verified_key(settings.pipeline, parse_table(table.table))
+        found = read_stored(store, key, decode_verified)
+        verified = Verified(
             table=table.table,
             seq=table.seq,
             manifest_number=table.manifest_number,
@@ -73,8 +77,8 @@ def store_verification(settings: Settings, result: Verification) -> None:
             doubts=table.doubts,
             target_commit=_commit_of(settings, table.table, table.target_version),
         )
-        if found is None or _gives_way(settings, found, kept):
-            store.put(place, with_checksum(encode_verified(kept)))
+        if found is None or _gives_way(settings, found, verified):
+            store.put(key, with_checksum(encode_verified(verified)))
 
 
 def _gives_way(settings: Settings, found: Verified, newer: Verified) -> bool:
@@ -84,11 +88,11 @@ def _gives_way(settings: Settings, found: Verified, newer: Verified) -> bool:
     return found.app_id != newer.app_id or found.seq <= newer.seq or not _stands(settings, found)
 
 
-def _stands(settings: Settings, kept: Verified) -> bool:
+def _stands(settings: Settings, verified: Verified) -> bool:
     """Return whether the target's log has the version that was proven, as far as is known."""
-    if not kept.target_commit:
+    if not verified.target_commit:
         return True
-    return _commit_of(settings, kept.table, kept.target_version) == kept.target_commit
+    return _commit_of(settings, verified.table, verified.target_version) == verified.target_commit
 
 
 def read_verification(settings: Settings, verify_id: str) -> Verification | None:
@@ -98,21 +102,21 @@ def read_verification(settings: Settings, verify_id: str) -> Verification | None
 
 
 @dataclass(frozen=True, slots=True)
-class LastProof:
+class LastVerification:
     """The newest proof of a table, and (``broken``) the later event in its target that no proof
     covers; None: there is none."""
 
-    kept: Verified
+    verified: Verified
     broken: str | None = None
 
     def through(self, state: TableState) -> VerifiedThrough:
         """Return the proof as it holds while the table's state in the chain is ``state``."""
-        kept = self.kept
+        verified = self.verified
         return VerifiedThrough(
-            kept.seq,
-            kept.manifest_number,
-            kept.source_time_us,
-            kept.verify_id,
+            verified.seq,
+            verified.manifest_number,
+            verified.source_time_us,
+            verified.verify_id,
             self.broken or self._doubt(state),
         )
 
@@ -126,45 +130,49 @@ class LastProof:
                 state, condition=TableCondition.LIVE, since_seq=None, reason=None, hint=None
             )
         if state.condition is TableCondition.LIVE and state.complete_seq is None:
-            return replace(state, complete_seq=self.kept.seq)
+            return replace(state, complete_seq=self.verified.seq)
         return state
 
     def _ends_doubts(self, state: TableState) -> bool:
         """Return whether the proof ends all doubts; a worker that does not count them is taken to
         have none."""
-        return state.doubts > 0 and self.kept.doubts == state.doubts
+        return state.doubts > 0 and self.verified.doubts == state.doubts
 
     def _doubt(self, state: TableState) -> str | None:
         """Return the doubt about the proven rows themselves, which was found too late for the
         proof."""
         if state.condition is not TableCondition.UNPROVEN or self._ends_doubts(state):
             return None
-        if state.since_seq is not None and self.kept.seq < state.since_seq:
+        if state.since_seq is not None and self.verified.seq < state.since_seq:
             return None
         since = "" if state.since_seq is None else f" since seq {state.since_seq}"
         return f"it is unproven{since}: {state.reason or 'no reason given'}"
 
 
-def last_proof(
+def last_verification(
     settings: Settings, store: ObjectStore, tail: Manifest, name: str, state: TableState
-) -> LastProof | None:
+) -> LastVerification | None:
     """Return the proof that is kept of the table called ``name``; None when it was never proven."""
     key = layout.verified_key(settings.pipeline, parse_table(name))
-    kept = read_stored(store, key, decode_verified)
-    return None if kept is None else LastProof(kept, _invalid(settings, tail, state, kept))
+    verified = read_stored(store, key, decode_verified)
+    return (
+        None
+        if verified is None
+        else LastVerification(verified, _invalid(settings, tail, state, verified))
+    )
 
 
 def settled_tables(
     settings: Settings, store: ObjectStore, tail: Manifest, state: OpenState
 ) -> OpenState:
     """Return ``state`` without the doubts that proofs of its tables have ended
-    (`LastProof.settled`)."""
+    (`LastVerification.settled`)."""
     tables = dict(state.tables)
     for name, table in state.tables.items():
         never = table.condition is TableCondition.LIVE and table.complete_seq is None
         if table.schema is not None and (table.condition is TableCondition.UNPROVEN or never):
-            proof = last_proof(settings, store, tail, name, table)
-            tables[name] = table if proof is None else proof.settled(table)
+            result = last_verification(settings, store, tail, name, table)
+            tables[name] = table if result is None else result.settled(table)
     return replace(state, tables=tables)
 
 
@@ -177,30 +185,30 @@ def _commit_of(settings: Settings, table: str, version: int) -> str:
         return ""
 
 
-def _invalid(settings: Settings, tail: Manifest, now: TableState, kept: Verified) -> str | None:
-    url = layout.table_path(settings.warehouse.url, parse_table(kept.table))
+def _invalid(settings: Settings, tail: Manifest, now: TableState, verified: Verified) -> str | None:
+    url = layout.table_path(settings.warehouse.url, parse_table(verified.table))
     try:
         table = open_reader(url)
         if table is None:
             return "the table is gone"
         build = build_of_properties(table.properties)
-        since = max(0, table.version - kept.target_version)
+        since = max(0, table.version - verified.target_version)
         commits = list(table.commits(min(since, COMMITS_MAX)))
     except Unavailable as error:
         return error.message
     except (ValueError, CorruptData) as error:
         return unreadable(url, error).message
     version = table.version
-    app = app_id(tail.pipeline, tail.incarnation, kept.table, now.generation, build)
-    if kept.app_id != app:
-        return "the table was started or built anew"
-    if version < kept.target_version:
-        return "the table was made anew"
-    external = external_since(commits, kept.target_version, kept.app_id)
+    app = app_id(tail.pipeline, tail.incarnation, verified.table, now.generation, build)
+    if verified.app_id != app:
+        return "the table was started or rebuilt"
+    if version < verified.target_version:
+        return "the table was recreated"
+    external = external_since(commits, verified.target_version, verified.app_id)
     if external:
         return f"changed by others: {external[-1]}"
     if len(commits) < since:
-        return f"its log does not tell who made the versions up to {version - len(commits)}"
-    if not _stands(settings, kept):
-        return f"its log has another version {kept.target_version} than the one that was proven"
+        return f"its log does not show who made the versions up to {version - len(commits)}"
+    if not _stands(settings, verified):
+        return f"its log has another version {verified.target_version} than the one that was proven"
     return None

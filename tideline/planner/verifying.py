@@ -25,13 +25,13 @@ from tideline.contract.verification import (
     decode_verify_plan,
     encode_verify_plan,
 )
-from tideline.planner.meanwhile import Held, Meanwhile, check_table
+from tideline.planner.chain_index import ChainIndex
+from tideline.planner.concurrent_changes import ConcurrentChanges, NotComparable, check_table
 from tideline.planner.merges import Planning
-from tideline.planner.past import Past
 from tideline.planner.progress import target_of
 from tideline.planner.stored import existing, read_stored, store_once
 from tideline.settings import Settings
-from tideline.store.chain import Chain, Link
+from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import ObjectStore, open_store
 
 _BACK = 64
@@ -75,7 +75,7 @@ def plan_verification(
         return Planned(planned.plan, waiting)
     late = dict.fromkeys(planned.waiting, f"it is not merged up to manifest {finished_in}")
     late |= {name: f"{late[name]}: {failed[name]}" for name in late if name in failed}
-    plan = replace(planned.plan, held={**late, **planned.plan.held})
+    plan = replace(planned.plan, delayed={**late, **planned.plan.delayed})
     return Planned(store_once(store, key, plan, encode_verify_plan, decode_verify_plan), ())
 
 
@@ -87,12 +87,12 @@ def stuck(settings: Settings, tables: Sequence[str]) -> Mapping[str, str]:
     tail = chain.tail()
     known = {} if tail is None else chain.open_state(tail).tables
     chosen = [name for name in tables if name in known]
-    return _held(Planning(settings, store).plan("look", chosen)) if chosen else {}
+    return _delayed(Planning(settings, store).plan("look", chosen)) if chosen else {}
 
 
-def _held(plan: Plan) -> dict[str, str]:
+def _delayed(plan: Plan) -> dict[str, str]:
     moving = {table.table for table in plan.tables}
-    return {name: why for name, why in plan.held.items() if name not in moving}
+    return {name: why for name, why in plan.delayed.items() if name not in moving}
 
 
 class _Waits(Exception):
@@ -106,23 +106,23 @@ class _Planning:
         self._settings = settings
         self._store = store
         self._chain = Chain(store, settings.pipeline)
-        self._past = Past(self._chain)
+        self._chain_index = ChainIndex(self._chain)
 
     def plan(
         self, request_id: str, verify_id: str, finished_in: int, tables: Sequence[str]
     ) -> Planned:
         tail = existing(self._settings, self._chain.tail(finished_in))
         asked, checks = self._checks(request_id, finished_in, tables)
-        made, waiting, held = [], [], {}
+        made, waiting, delayed = [], [], {}
         for name in tables:
             try:
                 made.append(self._table(asked, name, checks[name], tail))
-            except Held as why:
-                held[name] = str(why)
+            except NotComparable as why:
+                delayed[name] = str(why)
             except _Waits:
                 waiting.append(name)
         stuck = self._stuck(verify_id, waiting)
-        held |= stuck
+        delayed |= stuck
         plan = VerifyPlan(
             verify_id=verify_id,
             pipeline=self._settings.pipeline,
@@ -130,7 +130,7 @@ class _Planning:
             store_url=self._settings.store.url,
             request_id=request_id,
             tables=tuple(made),
-            held=held,
+            delayed=delayed,
         )
         return Planned(plan, tuple(name for name in waiting if name not in stuck))
 
@@ -138,7 +138,7 @@ class _Planning:
         """Return those of the ``waiting`` tables that no merge advances, and why."""
         if not waiting:
             return {}
-        return _held(Planning(self._settings, self._store).plan(verify_id, waiting))
+        return _delayed(Planning(self._settings, self._store).plan(verify_id, waiting))
 
     def _checks(
         self, request_id: str, finished_in: int, tables: Sequence[str]
@@ -153,27 +153,29 @@ class _Planning:
         last = finished_in
         while last >= 1:
             first = max(1, last - _BACK + 1)
-            links = list(self._chain.links(first, last))
-            for link in reversed(links):
-                for check in reversed(link.manifest.checks):
+            entries = list(self._chain.entries(first, last))
+            for entry in reversed(entries):
+                for check in reversed(entry.manifest.checks):
                     if check.request_id == request_id and check.table in found:
-                        one = _Found(check, link.manifest)
+                        one = _Found(check, entry.manifest)
                         found[check.table].setdefault(check.chunk, one)
-            begun = [link.manifest for link in links if request_id in link.manifest.accepted]
+            begun = [entry.manifest for entry in entries if request_id in entry.manifest.accepted]
             if begun:
                 asked = _Asked(_accepted(begun[0], request_id), begun[0].manifest_number)
                 return asked, {name: _whole(name, chunks) for name, chunks in found.items()}
             last = first - 1
         raise CorruptData(f"no manifest up to {finished_in} has accepted request {request_id}")
 
-    def _table(self, asked: _Asked, name: str, found: Sequence[_Found], tail: Link) -> TableCheck:
+    def _table(
+        self, asked: _Asked, name: str, found: Sequence[_Found], tail: ManifestEntry
+    ) -> TableCheck:
         request = asked.request
         last = found[-1].manifest
         then = self._state_at(last.manifest_number)
         now = self._chain.open_state(tail).tables.get(name, TableState())
         state = then.tables.get(name, TableState())
         target = target_of(self._settings, tail.manifest, name, now)
-        check_table(name, state, now, target, tail.manifest, self._past)
+        check_table(name, state, now, target, tail.manifest, self._chain_index)
         number = target.applied
         if number is None or number < state.last_data_manifest:
             raise _Waits
@@ -181,9 +183,9 @@ class _Planning:
         checks = [one.check for one in found]
         low = min(check.low_seq for check in checks)
         if len({check.schema for check in checks}) > 1:
-            raise Held("its columns changed meanwhile: verify again")
-        meanwhile = self._meanwhile(name, low, found[0].manifest, applied)
-        touched, end = meanwhile.touched, meanwhile.end
+            raise NotComparable("its columns changed meanwhile: verify again")
+        changes = self._changes_since(name, low, found[0].manifest, applied)
+        touched, end = changes.touched, changes.end
         if end is None:
             raise CorruptData(f"manifest {applied} is missing")
         return TableCheck(
@@ -215,25 +217,27 @@ class _Planning:
         return before.tables.get(name, TableState()).doubts
 
     def _state_at(self, number: int) -> OpenState:
-        link = self._chain.read(number)
-        if link is None:
+        entry = self._chain.read(number)
+        if entry is None:
             raise CorruptData(f"manifest {number} is missing")
-        return self._chain.open_state(link)
+        return self._chain.open_state(entry)
 
-    def _meanwhile(self, name: str, low: int, first: Manifest, applied: int) -> Meanwhile:
+    def _changes_since(
+        self, name: str, low: int, first: Manifest, applied: int
+    ) -> ConcurrentChanges:
         """Collect the table's changes after sequence ``low`` in the manifests up to ``applied``;
-        ``first`` is one that is not before it. Raises Held."""
+        ``first`` is one that is not before it. Raises NotComparable."""
         begin = min(first.manifest_number, applied)
         while begin > 1:
-            link = self._chain.read(begin)
-            if link is None:
+            entry = self._chain.read(begin)
+            if entry is None:
                 raise CorruptData(f"manifest {begin} is missing")
-            if link.manifest.first_seq <= low + 1:
+            if entry.manifest.first_seq <= low + 1:
                 break
             begin -= 1
-        found = Meanwhile(name, low)
-        for link in self._chain.links(begin, applied):
-            found.look(link.manifest)
+        found = ConcurrentChanges(name, low)
+        for entry in self._chain.entries(begin, applied):
+            found.look(entry.manifest)
         return found
 
     def _schemas(self, parts: Iterable[Part]) -> dict[str, TableSchema]:

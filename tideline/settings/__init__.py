@@ -26,11 +26,11 @@ from tideline.contract.patterns import check_patterns
 from tideline.contract.schema import TableId
 from tideline.settings.addresses import MysqlAddress, PostgresTls
 from tideline.settings.base import Effect
+from tideline.settings.maintenance import Maintain, Openlineage, Slo
 from tideline.settings.nearest import nearest_key
 from tideline.settings.sections import Capture, Control, Merge, Retention, Store, Warehouse
 from tideline.settings.source import SourceSettings
 from tideline.settings.tables import TableSettings, settings_of
-from tideline.settings.upkeep import Maintain, Openlineage, Slo
 
 __all__ = [
     "CONFIG_VARIABLE",

@@ -88,4 +88,4 @@ def _fixed(section: type[Section]) -> list[str]:
 
 
 def _own(one: FieldInfo, otherwise: Effect) -> Effect:
-    return next((said for said in one.metadata if isinstance(said, Effect)), otherwise)
+    return next((found for found in one.metadata if isinstance(found, Effect)), otherwise)

@@ -59,10 +59,10 @@ def known(ask: Callable[[], str | None]) -> list[str]:
     """Return what ``ask`` returns, or nothing where this process may not read a file with a
     secret."""
     try:
-        said = ask()
+        found = ask()
     except Misconfigured:
         return []
-    return [] if said is None else [said]
+    return [] if found is None else [found]
 
 
 def hidden(*urls: str) -> list[str]:

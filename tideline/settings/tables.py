@@ -44,7 +44,7 @@ class TableSettings(Section):
     mode: Mode = Mode.CURRENT
     """A target keeps the mode that it was made in: ``tideline rebuild`` switches it."""
     key: Annotated[tuple[str, ...], Field(max_length=32)] = ()
-    """Columns that tell rows apart where the source declares no key: unique, and never NULL."""
+    """Columns that identify rows where the source declares no key: unique, and never NULL."""
     keyless: Literal["refuse", "counted"] = "refuse"
     """A table without a key, in a mode that needs one: parked; or equal rows are counted."""
     before_image: Literal["key", "full"] = "key"

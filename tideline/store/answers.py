@@ -51,7 +51,9 @@ def interpret(
     text = str(error)
     about = f"{request} in {url}"
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
-        return Misconfigured(f"the store refused {about}: {_said(text)}", hint=_CREDENTIALS_HINT)
+        return Misconfigured(
+            f"the store refused {about}: {_shortened(text)}", hint=_CREDENTIALS_HINT
+        )
     if isinstance(error, NotSupportedError | NotImplementedError):
         return Misconfigured(
             f"the store cannot do {about}", hint="use a store with create-only PUT"
@@ -73,9 +75,9 @@ def interpret(
         )
     if _is_final(error, text):
         return Misconfigured(
-            f"the store refused {about}: {_said(text)}", hint="check the store's settings"
+            f"the store refused {about}: {_shortened(text)}", hint="check the store's settings"
         )
-    return Unanswered(f"{request}: {_said(text)}")
+    return Unanswered(f"{request}: {_shortened(text)}")
 
 
 def is_missing_bucket(error: FileNotFoundError, *, writing: bool) -> bool:
@@ -103,7 +105,7 @@ def _is_final(error: Exception, text: str) -> bool:
     return any(number in _FINAL_OS_ERRORS for number in numbers)
 
 
-def _said(text: str) -> str:
+def _shortened(text: str) -> str:
     """Return the parts of an error's text that are safe to show."""
     words = []
     if status := _STATUS.search(text):

@@ -30,7 +30,7 @@ from tideline.contract.errors import CorruptData, Fenced, TidelineError, Unavail
 from tideline.contract.manifest import (
     Manifest,
     OpenState,
-    check_link,
+    check_entry,
     decode_manifest,
     digest,
     roll_forward,
@@ -47,12 +47,12 @@ _BLOCK_WORTH = 32
 
 _BLOCK_HINT = (
     "restore the block from a copy of the store; while its parts are there, removing it has it"
-    " rolled up anew"
+    " rolled up again"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ManifestEntry:
     """A manifest as it is in the store; ``digest`` covers exactly ``raw``."""
 
     manifest: Manifest
@@ -61,10 +61,10 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ManifestRange:
     """Links that were read together; ``block`` is their origin, None: manifests."""
 
-    links: Sequence[Link]
+    entries: Sequence[ManifestEntry]
     block: Block | None = None
 
 
@@ -79,7 +79,7 @@ class Chain:
         self._system = system or RealSystem()
         self.pipeline = pipeline
 
-    def read(self, number: int) -> Link | None:
+    def read(self, number: int) -> ManifestEntry | None:
         """Read manifest ``number``; None when there is none (yet), CorruptData when it is not
         one."""
         key = layout.manifest_key(self.pipeline, number)
@@ -91,52 +91,52 @@ class Chain:
             raise CorruptData(
                 f"{key} holds manifest {manifest.manifest_number} of pipeline {manifest.pipeline}"
             )
-        return Link(manifest, raw, digest(raw))
+        return ManifestEntry(manifest, raw, digest(raw))
 
-    def tail(self, hint: int = 0) -> Link | None:
+    def tail(self, hint: int = 0) -> ManifestEntry | None:
         """Read the newest manifest, None for a pipeline that has none.
 
         ``hint`` is a number that existed, or may; a wrong one costs requests only.
         """
         number = self._tail_number(hint)
-        link = self.read(max(number, 1))  # an empty chain is read too, to report a lost bucket
-        if link is None and number > 0:
+        entry = self.read(max(number, 1))  # an empty chain is read too, to report a lost bucket
+        if entry is None and number > 0:
             raise CorruptData(f"manifest {number} of {self.pipeline} vanished")
-        return link
+        return entry
 
-    def links(self, first: int, last: int) -> Iterator[Link]:
+    def entries(self, first: int, last: int) -> Iterator[ManifestEntry]:
         """Yield manifests ``first..last`` in order, each checked against the one before it.
 
         CorruptData for a hole and for a manifest that does not follow its predecessor.
         """
-        for stretch in self.stretches(first, last):
-            yield from stretch.links
+        for manifest_range in self.ranges(first, last):
+            yield from manifest_range.entries
 
-    def stretches(self, first: int, last: int) -> Iterator[Stretch]:
-        """Yield as `links`, with the blocks that they were read from: one request per block where
+    def ranges(self, first: int, last: int) -> Iterator[ManifestRange]:
+        """Yield as `entries`, with the blocks that they were read from: one request per block where
         there are blocks, one per manifest elsewhere, and one more where the last comes from a
         block. A block may be cut at both ends of the range.
 
         CorruptData for a block that is damaged, or of another chain; a missing one is not needed. A
         caller that stops before the end calls `check_anchor` on the last one.
         """
-        before: Stretch | None = None
-        for stretch in self._read_ahead(first, last):
-            self._check_links(before, stretch)
-            yield stretch
-            before = stretch
+        before: ManifestRange | None = None
+        for manifest_range in self._read_ahead(first, last):
+            self._check_entries(before, manifest_range)
+            yield manifest_range
+            before = manifest_range
         if before is not None:
-            self.check_anchor(before.block, before.links[-1].manifest.manifest_number)
+            self.check_anchor(before.block, before.entries[-1].manifest.manifest_number)
 
-    def _check_links(self, before: Stretch | None, stretch: Stretch) -> None:
+    def _check_entries(self, before: ManifestRange | None, manifest_range: ManifestRange) -> None:
         """Raise CorruptData unless each link follows the one before it."""
-        links = [*(() if before is None else before.links[-1:]), *stretch.links]
+        entries = [*(() if before is None else before.entries[-1:]), *manifest_range.entries]
         try:
-            for previous, link in pairwise(links):
-                check_link(previous.manifest, previous.raw, link.manifest)
+            for previous, entry in pairwise(entries):
+                check_entry(previous.manifest, previous.raw, entry.manifest)
         except CorruptData:
             if before is not None:  # The block may be of another chain.
-                self.check_anchor(before.block, before.links[-1].manifest.manifest_number)
+                self.check_anchor(before.block, before.entries[-1].manifest.manifest_number)
             raise
 
     def check_anchor(self, block: Block | None, number: int) -> None:
@@ -145,13 +145,13 @@ class Chain:
         replaced."""
         if block is None:
             return
-        link = self.read(number)
-        if link is None or link.digest != block.digests[number - block.first_manifest]:
+        entry = self.read(number)
+        if entry is None or entry.digest != block.digests[number - block.first_manifest]:
             raise CorruptData(
                 f"{layout.block_key(self.pipeline, block.block_number)} repeats another manifest"
                 f" {number} than the chain's",
                 hint="the store was restored from a backup, and the block is of the chain before:"
-                " remove it, and all newer ones; they are rolled up anew",
+                " remove it, and all newer ones; they are rolled up again",
             )
 
     def read_block(self, number: int) -> Block | None:
@@ -181,7 +181,7 @@ class Chain:
             raise CorruptData(
                 f"another block lies at {key} than the one its manifests and parts give here",
                 hint="was the store restored from a backup, the block is of the chain before:"
-                " remove it, and it is rolled up anew. Else that one holds, and was rolled up by"
+                " remove it, and it is rolled up again. Else that one holds, and was rolled up by"
                 " another version of this program",
             )
 
@@ -192,7 +192,7 @@ class Chain:
             lambda number: self._store.exists(layout.block_key(self.pipeline, number)), hint
         )
 
-    def append(self, manifest: Manifest) -> Link:
+    def append(self, manifest: Manifest) -> ManifestEntry:
         """Write ``manifest`` under its number; when this returns it is durable.
 
         Raises Fenced when another manifest stands there: the caller stops, and confirms nothing.
@@ -206,15 +206,15 @@ class Chain:
                 raise Unavailable(f"{key} exists but cannot be read yet")
             if found != raw:
                 raise _fenced(manifest, found)
-        return Link(manifest, raw, digest(raw))
+        return ManifestEntry(manifest, raw, digest(raw))
 
-    def open_state(self, link: Link) -> OpenState:
-        """Read the open state after ``link``: its own, or that of ``state_at`` rolled forward."""
-        manifest = link.manifest
+    def open_state(self, entry: ManifestEntry) -> OpenState:
+        """Read the open state after ``entry``: its own, or that of ``state_at`` rolled forward."""
+        manifest = entry.manifest
         if manifest.state is not None or manifest.state_at is None:
             return manifest.state or OpenState()
-        earlier = list(self.links(manifest.state_at, manifest.manifest_number - 1))
-        check_link(earlier[-1].manifest, earlier[-1].raw, manifest)
+        earlier = list(self.entries(manifest.state_at, manifest.manifest_number - 1))
+        check_entry(earlier[-1].manifest, earlier[-1].raw, manifest)
         state = earlier[0].manifest.state
         if state is None:
             raise CorruptData(
@@ -267,7 +267,7 @@ class Chain:
     def _tail_number(self, hint: int) -> int:
         return _newest(self._exists, hint)
 
-    def _read_ahead(self, first: int, last: int) -> Iterator[Stretch]:
+    def _read_ahead(self, first: int, last: int) -> Iterator[ManifestRange]:
         with self._system.pool(_READS_AT_ONCE, name="chain") as pool:
             start = first
             while start <= last:
@@ -275,22 +275,22 @@ class Chain:
                 end = min(manifests_of(number)[1], last)
                 block = self.read_block(number) if end - start + 1 >= _BLOCK_WORTH else None
                 if block is not None:
-                    yield Stretch(_links_of(block, start, end), block)
+                    yield ManifestRange(_entries_of(block, start, end), block)
                 else:
                     yield from self._read_loose(pool, start, end)
                 start = end + 1
 
-    def _read_loose(self, pool: Pool, first: int, last: int) -> Iterator[Stretch]:
+    def _read_loose(self, pool: Pool, first: int, last: int) -> Iterator[ManifestRange]:
         for start in range(first, last + 1, _READS_AT_ONCE):
             numbers = range(start, min(start + _READS_AT_ONCE, last + 1))
-            for number, link in zip(numbers, pool.map(self.read, numbers), strict=True):
-                if link is None:
+            for number, entry in zip(numbers, pool.map(self.read, numbers), strict=True):
+                if entry is None:
                     raise CorruptData(
                         f"manifest {number} of {self.pipeline} is missing",
                         hint="manifests are never deleted: restore it from a backup, or see"
                         " docs/RESTORE.md if one was restored while a worker ran",
                     )
-                yield Stretch((link,))
+                yield ManifestRange((entry,))
 
 
 def _newest(exists: Callable[[int], bool], hint: int) -> int:
@@ -316,22 +316,22 @@ def _newest(exists: Callable[[int], bool], hint: int) -> int:
     return low
 
 
-def _links_of(block: Block, first: int, last: int) -> list[Link]:
+def _entries_of(block: Block, first: int, last: int) -> list[ManifestEntry]:
     """Return the block's links ``first..last``."""
     try:
         found = list(raw_manifests(block))
     except CorruptData as error:
         raise CorruptData(error.message, _BLOCK_HINT) from None
     wanted = found[first - block.first_manifest : last + 1 - block.first_manifest]
-    links = [Link(decode_manifest(raw), raw, covers) for raw, covers in wanted]
-    for number, link in enumerate(links, first):
-        if (link.manifest.pipeline, link.manifest.manifest_number) != (block.pipeline, number):
+    entries = [ManifestEntry(decode_manifest(raw), raw, covers) for raw, covers in wanted]
+    for number, entry in enumerate(entries, first):
+        if (entry.manifest.pipeline, entry.manifest.manifest_number) != (block.pipeline, number):
             raise CorruptData(
-                f"block {block.block_number} holds manifest {link.manifest.manifest_number} in the"
+                f"block {block.block_number} holds manifest {entry.manifest.manifest_number} in the"
                 f" place of {number}",
                 _BLOCK_HINT,
             )
-    return links
+    return entries
 
 
 def _fenced(manifest: Manifest, found: bytes) -> Fenced:

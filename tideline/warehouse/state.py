@@ -16,7 +16,13 @@ from tideline.contract.external_commits import (
     since_ours,
 )
 from tideline.contract.modes import Mode
-from tideline.contract.plan import STANDING_PROPERTY, Stamp, build_of, newest_generation, of_build
+from tideline.contract.plan import (
+    STANDING_PROPERTY,
+    CommitMetadata,
+    build_of,
+    newest_generation,
+    of_build,
+)
 from tideline.contract.target_properties import (
     Owner,
     build_of_properties,
@@ -31,23 +37,23 @@ from tideline.warehouse.registry import open_reader
 class TargetState:
     """A table at ``url``; nothing is there when ``exists`` is False.
 
-    ``applied`` is the manifest applied under the app id asked for, ``stamp`` the record of our last
-    commit. ``went_back``: a restore set the content back behind that commit, which applied numbers
-    do not follow. ``owner`` names the history that the table belongs to. ``external`` names the
-    external commits that it did not know of; ``unproven`` earlier ones that nothing has healed.
-    ``version`` is the newest one, to which all this applies. ``columns_seq``: the steps of schema
-    changes up to it are taken. ``mode`` is how the table is kept, ``build`` the rebuild that made
-    it. ``deletion_vectors``: whether a reader has to know them. ``described``: its
-    `DESCRIPTION_PROPERTY`. ``newer``: the newest generation of the table, above the one that was
-    asked for, that any of these commits is of. ``standing``: the stamp, or an earlier one that the
-    table's properties repeat, where the log has lost our last commit.
+    ``applied`` is the manifest applied under the app id asked for, ``commit_metadata`` the record
+    of our last commit. ``went_back``: a restore set the content back behind that commit, which
+    applied numbers do not follow. ``owner`` names the history that the table belongs to.
+    ``external`` names the external commits that it did not know of; ``unproven`` earlier ones that
+    nothing has healed. ``version`` is the newest one, to which all this applies. ``columns_seq``:
+    the steps of schema changes up to it are taken. ``mode`` is how the table is kept, ``build`` the
+    rebuild that made it. ``deletion_vectors``: whether a reader has to know them. ``described``:
+    its `DESCRIPTION_PROPERTY`. ``newer``: the newest generation of the table, above the one that
+    was asked for, that any of these commits is of. ``standing``: the stamp, or an earlier one that
+    the table's properties repeat, where the log has lost our last commit.
     """
 
     url: str
     exists: bool = False
     owner: Owner = ("", "", "")
     applied: int | None = None
-    stamp: Stamp | None = None
+    commit_metadata: CommitMetadata | None = None
     went_back: bool = False
     external: tuple[str, ...] = ()
     unproven: tuple[str, ...] = ()
@@ -58,7 +64,7 @@ class TargetState:
     deletion_vectors: bool = True
     described: str | None = None
     newer: int | None = None
-    standing: Stamp | None = None
+    standing: CommitMetadata | None = None
 
 
 def read_target(url: str, app: str) -> TargetState:
@@ -87,10 +93,10 @@ def _state(url: str, table: TableReader, app: str) -> TargetState:
         exists=True,
         owner=owner_of(found),
         applied=applied,
-        stamp=since.stamp,
+        commit_metadata=since.commit_metadata,
         went_back=since.went_back,
         external=since.external,
-        unproven=_unproven(since.stamp, found.get(UNPROVEN_PROPERTY)),
+        unproven=_unproven(since.commit_metadata, found.get(UNPROVEN_PROPERTY)),
         version=table.version,
         columns_seq=TargetColumns.parse(found.get(COLUMNS_PROPERTY)).seq,
         mode=mode_of_properties(found),
@@ -98,7 +104,7 @@ def _state(url: str, table: TableReader, app: str) -> TargetState:
         deletion_vectors=table.readers_need_vectors,
         described=found.get(DESCRIPTION_PROPERTY),
         newer=newer,
-        standing=since.stamp or _remembered(found.get(STANDING_PROPERTY), now),
+        standing=since.commit_metadata or _remembered(found.get(STANDING_PROPERTY), now),
     )
 
 
@@ -124,12 +130,14 @@ def _looked_through(
     return (SinceOurs() if applied is None else since), newer
 
 
-def _remembered(text: str | None, app: str) -> Stamp | None:
-    stamp = Stamp.parse(text)
-    return stamp if stamp is not None and stamp.app_id == app else None
+def _remembered(text: str | None, app: str) -> CommitMetadata | None:
+    commit_metadata = CommitMetadata.parse(text)
+    return (
+        commit_metadata if commit_metadata is not None and commit_metadata.app_id == app else None
+    )
 
 
-def _unproven(stamp: Stamp | None, noted: str | None) -> tuple[str, ...]:
+def _unproven(commit_metadata: CommitMetadata | None, noted: str | None) -> tuple[str, ...]:
     """Return the unproven commits of our last commit, or of the table's property where the log has
     lost that."""
-    return Unproven.parse(noted).changes if stamp is None else stamp.unproven
+    return Unproven.parse(noted).changes if commit_metadata is None else commit_metadata.unproven

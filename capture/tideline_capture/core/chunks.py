@@ -1,4 +1,4 @@
-"""Orders of chunks, and what the dumper reports about them."""
+"""ChunkScheduler of chunks, and what the dumper reports about them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Chunk:
 
     ``missing``: the key columns of requested keys that the source no longer has. ``keys_read``: how
     many of the requested keys, from the first on, the chunk covers. ``complete``: nothing lies
-    behind it. ``facts`` were read in the chunk's own transaction. ``pulses``: where visible and
+    behind it. ``facts`` were read in the chunk's own transaction. ``probes``: where visible and
     logged are one order, the last probe of each lane that the snapshot shows (`copies`).
     """
 
@@ -74,14 +74,14 @@ class Chunk:
     snapshot: Snapshot
     rows_estimate: int | None = None
     keys_read: int = 0
-    pulses: tuple[tuple[str, int], ...] | None = None
+    probes: tuple[tuple[str, int], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkFailed:
     """A chunk could not be read.
 
-    ``retry``: a later try may succeed. ``anew``: the dump must begin again, because the snapshot
+    ``retry``: a later try may succeed. ``restart``: the dump must begin again, because the snapshot
     that it was read from is gone.
     """
 
@@ -89,11 +89,11 @@ class ChunkFailed:
     error: str
     hint: str | None
     retry: bool
-    anew: bool = False
+    restart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class MarksWritten:
+class WatermarksWritten:
     """The source has both watermarks of a chunk: what is written to its log from now on lies behind
     them."""
 
@@ -108,5 +108,5 @@ class Waiting:
     reason: str | None
 
 
-Told = ChunkRead | Chunk | ChunkFailed | MarksWritten | Waiting
+ChunkEvent = ChunkRead | Chunk | ChunkFailed | WatermarksWritten | Waiting
 """The dumper's reports about a chunk that it was ordered to read."""

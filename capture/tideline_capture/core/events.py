@@ -38,7 +38,7 @@ class Rows:
     counts: PartCounts = NO_COUNTS
 
 
-class MarkKind(Enum):
+class WatermarkKind(Enum):
     """Our own messages in the source's log."""
 
     LOW = "L"
@@ -46,7 +46,7 @@ class MarkKind(Enum):
     CATALOG_LOW = "C"
     HEARTBEAT = "B"
     """Ends a catalog round that CATALOG_LOW began; carries the source's clock."""
-    PULSE = "P"
+    PROBE = "P"
     """Shows where between L and H the snapshot of a table without a key was taken.
 
     Its token consists of the chunk's, the lane's and its number in that, with dots between.
@@ -54,7 +54,7 @@ class MarkKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Watermark:
     """A watermark of this session, read back from the log.
 
     The source has checked that no one else wrote it. ``clock_us`` is the source's when HIGH or
@@ -62,13 +62,13 @@ class Mark:
     watermark. Of the other kinds it says nothing.
     """
 
-    kind: MarkKind
+    kind: WatermarkKind
     token: str
     clock_us: int
 
 
 @dataclass(frozen=True, slots=True)
-class StrangeMark:
+class UnknownWatermark:
     """An entry of the log that looks like a watermark of this chain, and is none of this session's.
 
     A session before wrote it, or another user did.
@@ -83,7 +83,7 @@ class SchemaSeen:
     0). ``facts``: the catalog's view of it since, read when ``xid`` had become visible, and only if
     that is the same columns and key; it may include later changes all the same. ``description`` was
     read then, too, whatever the columns are. ``keyless``: the settings take it without a key.
-    ``begins``: they name it, and it may be captured from here on, as ``facts`` say.
+    ``starts_capture``: they name it, and it may be captured from here on, as ``facts`` say.
     """
 
     schema: TableSchema
@@ -92,7 +92,7 @@ class SchemaSeen:
     facts: TableFacts | None = None
     description: Description | None = None
     keyless: bool = False
-    begins: bool = False
+    starts_capture: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class GapSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldSeen:
+class PreparedSeen:
     """The log prepared an XA transaction, whose rows it has at ``position``.
 
     They are to be read once it commits. ``position`` None: it ended.
@@ -176,14 +176,14 @@ class CascadeSeen:
 
 
 Control = (
-    Mark
-    | StrangeMark
+    Watermark
+    | UnknownWatermark
     | SchemaSeen
     | Unreadable
     | Truncated
     | StatementSeen
     | GapSeen
-    | HeldSeen
+    | PreparedSeen
     | CascadeSeen
 )
 

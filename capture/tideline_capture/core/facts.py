@@ -1,4 +1,4 @@
-"""What a look at the source finds: its tables, its load, the transactions that a read sees."""
+"""The findings of a look at the source: tables, load, the transactions that a read sees."""
 
 from __future__ import annotations
 

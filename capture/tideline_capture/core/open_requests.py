@@ -29,7 +29,7 @@ REREAD_BYTES_MAX = 4 << 20
 _KEY_BYTES = 8
 """Overhead of a key, and of each of its texts, besides the text: quotes, commas, brackets."""
 
-Pace = int | Literal["default"] | None
+Tuning = int | Literal["default"] | None
 """A change of pace; None leaves a value as it is."""
 
 
@@ -121,7 +121,7 @@ class OpenRequests:
         for request_id in chosen or ():
             self._open[request_id] = replace(self._open[request_id], paused=paused)
 
-    def tune(self, chosen: Iterable[str] | None, chunk_rows: Pace, delay_ms: Pace) -> None:
+    def tune(self, chosen: Iterable[str] | None, chunk_rows: Tuning, delay_ms: Tuning) -> None:
         """Change the pace of these requests (None: of all, but those with a pace of their own)."""
         if chosen is None:
             self.chunk_rows = _tuned(self.chunk_rows, chunk_rows)
@@ -142,10 +142,10 @@ class OpenRequests:
     def delay_s(self, request_id: str, otherwise_ms: int) -> float:
         """Return the pause between two of its chunks, by the same rule."""
         item = self._open.get(request_id)
-        said = [self.delay_ms]
+        wanted = [self.delay_ms]
         if item is not None:
-            said = [item.delay_ms, self.delay_ms, item.request.delay_ms]
-        return next((one for one in said if one is not None), otherwise_ms) / 1000
+            wanted = [item.delay_ms, self.delay_ms, item.request.delay_ms]
+        return next((one for one in wanted if one is not None), otherwise_ms) / 1000
 
     def fail(self, request_id: str, error: str) -> list[str]:
         """End the open dumps of a request with ``error``; return their tables."""
@@ -290,10 +290,10 @@ def reads_keys(request: DumpRequest, dump: TableDump) -> bool:
     return request.keys is not None and (not request.ranged or dump.phase == "keys")
 
 
-def _tuned(before: int | None, said: Pace) -> int | None:
-    if said is None:
+def _tuned(before: int | None, wanted: Tuning) -> int | None:
+    if wanted is None:
         return before
-    return None if said == "default" else said
+    return None if wanted == "default" else wanted
 
 
 def _is_reread(item: OpenRequest) -> bool:

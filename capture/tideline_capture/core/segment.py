@@ -11,7 +11,7 @@ from enum import Enum
 import pyarrow as pa
 
 from tideline.contract.description import Description
-from tideline.contract.manifest import Check, Floor, OpenState, SchemaEvent, Truncate
+from tideline.contract.manifest import Check, DeleteBefore, OpenState, SchemaEvent, Truncate
 from tideline.contract.position import SourceIdentity, SourcePosition
 from tideline.contract.request import Answer
 from tideline.contract.schema import TableSchema
@@ -46,14 +46,14 @@ class OpenSegment:
     opened_at: float | None = None
     row_bytes: int = 0
     check_bytes: int = 0
-    spilled: bool = False
+    partly_flushed: bool = False
     urgent: bool = False
     rows: list[Rows] = field(default_factory=list)
     schemas: list[TableSchema] = field(default_factory=list)
     descriptions: list[Description] = field(default_factory=list)
     schema_events: list[SchemaEvent] = field(default_factory=list)
     truncates: list[Truncate] = field(default_factory=list)
-    floors: list[Floor] = field(default_factory=list)
+    deletes_before: list[DeleteBefore] = field(default_factory=list)
     accepted: list[str] = field(default_factory=list)
     finished: list[Answer] = field(default_factory=list)
     refused: list[Answer] = field(default_factory=list)
@@ -79,23 +79,23 @@ class OpenSegment:
         aside."""
         return bool(
             self.rows
-            or self.spilled
+            or self.partly_flushed
             or self.schema_events
             or self.truncates
-            or self.floors
+            or self.deletes_before
             or self.accepted
             or self.finished
             or self.refused
             or self.checks
         )
 
-    def spill(self) -> Spill:
+    def flush_partial(self) -> PartialFlush:
         """Hand over the rows alone. Verification chunks stay: only a manifest names them."""
-        self.spilled = True
-        spill = Spill(tuple(self.rows), tuple(self.schemas))
+        self.partly_flushed = True
+        flush_partial = PartialFlush(tuple(self.rows), tuple(self.schemas))
         self.rows.clear()
         self.row_bytes = 0
-        return spill
+        return flush_partial
 
     def close(
         self,
@@ -120,7 +120,7 @@ class OpenSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class Spill:
+class PartialFlush:
     """Rows of an unfinished transaction: upload them as parts; the next `Segment` commits them."""
 
     rows: tuple[Rows, ...]
@@ -149,7 +149,7 @@ class Segment:
     descriptions: tuple[Description, ...] = ()
     schema_events: tuple[SchemaEvent, ...] = ()
     truncates: tuple[Truncate, ...] = ()
-    floors: tuple[Floor, ...] = ()
+    deletes_before: tuple[DeleteBefore, ...] = ()
     accepted: tuple[str, ...] = ()
     finished: tuple[Answer, ...] = ()
     refused: tuple[Answer, ...] = ()
@@ -163,7 +163,7 @@ _COLLECTED = tuple(one.name for one in fields(Segment) if one.default == ())
 
 class Roll(Enum):
     KEEP = "keep"
-    SPILL = "spill"
+    FLUSH = "spill"
     CLOSE = "close"
 
 
@@ -183,7 +183,7 @@ def roll(
     heartbeat.
     """
     if in_transaction:
-        return Roll.SPILL if segment.row_bytes >= limits.segment_bytes_max else Roll.KEEP
+        return Roll.FLUSH if segment.row_bytes >= limits.segment_bytes_max else Roll.KEEP
     if has_content:
         age = 0.0 if segment.opened_at is None else now - segment.opened_at
         full = segment.bytes >= limits.segment_bytes_max

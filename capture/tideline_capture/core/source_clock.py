@@ -13,7 +13,7 @@ comes.
 
 from __future__ import annotations
 
-from tideline_capture.core.events import Mark
+from tideline_capture.core.events import Watermark
 from tideline_capture.core.facts import CatalogRound
 
 
@@ -29,11 +29,11 @@ class SourceClock:
         if observed.at_us is not None:
             self._written[observed.token] = observed.at_us
 
-    def on_heartbeat(self, mark: Mark) -> None:
+    def on_heartbeat(self, watermark: Watermark) -> None:
         """Take a heartbeat that came through the log; those before it that did not come will
         not."""
-        if mark.token not in self._written:
+        if watermark.token not in self._written:
             return
-        while (first := next(iter(self._written))) != mark.token:
+        while (first := next(iter(self._written))) != watermark.token:
             del self._written[first]
-        self.time_us = min(mark.clock_us, self._written.pop(mark.token))
+        self.time_us = min(watermark.clock_us, self._written.pop(watermark.token))

@@ -17,7 +17,7 @@ from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import (
     RECENT_ANSWERS_MAX,
     CapturedFrom,
-    Floor,
+    DeleteBefore,
     Manifest,
     OpenState,
     SchemaEvent,
@@ -70,11 +70,11 @@ class CoreState:
         self._tables = dict(state.tables)
         self._schemas = dict(schemas)
         self._begun = dict(state.begun)
-        self._held = dict(state.held)
+        self._prepared = dict(state.prepared)
         self._touched: set[str] = set()
         self._resumed_at = tail.position
-        self._sealed = self.open_state()
-        self._sealed_from = self._resumed_at
+        self._closed = self.open_state()
+        self._closed_from = self._resumed_at
 
     # -- the place in the log ------------------------------------------------------------------
 
@@ -168,17 +168,17 @@ class CoreState:
         self._begun.pop(table, None)
 
     @property
-    def held(self) -> Mapping[str, SourcePosition]:
+    def prepared(self) -> Mapping[str, SourcePosition]:
         """The prepared XA transactions that have not ended, and where the log has their rows."""
-        return MappingProxyType(self._held)
+        return MappingProxyType(self._prepared)
 
     def hold(self, xid: str, position: SourcePosition | None) -> None:
         """Note that an XA transaction was prepared, with its rows at ``position``; None: it
         ended."""
         if position is None:
-            self._held.pop(xid, None)
+            self._prepared.pop(xid, None)
         else:
-            self._held[xid] = position
+            self._prepared[xid] = position
 
     # -- the segment ---------------------------------------------------------------------------
 
@@ -188,13 +188,13 @@ class CoreState:
             raise InvariantBroken(f"rows of {rows.schema.table} came before their schema")
         self.segment.add(rows)
 
-    def record(self, event: SchemaEvent | Truncate | Floor) -> None:
+    def record(self, event: SchemaEvent | Truncate | DeleteBefore) -> None:
         if isinstance(event, SchemaEvent):
             self.segment.schema_events.append(event)
         elif isinstance(event, Truncate):
             self.segment.truncates.append(event)
         else:
-            self.segment.floors.append(event)
+            self.segment.deletes_before.append(event)
 
     def describe(self, description: Description) -> None:
         self.segment.descriptions.append(description)
@@ -254,7 +254,7 @@ class CoreState:
             requests=requests.open,
             tables=dict(self._tables),
             recent=self.recent.all,
-            held=dict(self._held),
+            prepared=dict(self._prepared),
             paused=requests.paused,
             chunk_rows=requests.chunk_rows,
             delay_ms=requests.delay_ms,
@@ -265,26 +265,26 @@ class CoreState:
     def changed(self) -> bool:
         """Say whether the open state or the log's start position differs from the last
         segment's."""
-        now, before = self.requests, self._sealed
+        now, before = self.requests, self._closed
         return (
             any(self._tables[one] != before.tables.get(one) for one in self._touched)
             or now.open != before.requests
             or self.recent.all != before.recent
             or (now.paused, now.chunk_rows, now.delay_ms)
             != (before.paused, before.chunk_rows, before.delay_ms)
-            or self._held != before.held
+            or self._prepared != before.prepared
             or self._begun != before.begun
-            or self._resumed_at != self._sealed_from
+            or self._resumed_at != self._closed_from
         )
 
     def has_content(self) -> bool:
         """Say whether a reader of the chain would miss something without the open segment."""
         return self.segment.has_content() or self.changed
 
-    def seal(self) -> Segment:
+    def close_segment(self) -> Segment:
         """Close the segment, and open the next one."""
         state, changed = self.open_state(), self.changed
-        sealed = self.segment.close(
+        segment = self.segment.close(
             last_seq=self.last_seq,
             position=self.position,
             identity=self.identity,
@@ -293,9 +293,9 @@ class CoreState:
             state_changed=changed,
         )
         self.segment = OpenSegment(self.next_seq)
-        self._sealed, self._sealed_from = state, self._resumed_at
+        self._closed, self._closed_from = state, self._resumed_at
         self._touched.clear()
-        return sealed
+        return segment
 
     def durable(self, manifest: Manifest) -> None:
         """Note that ``manifest``, and with it all that was sealed before it, is durable."""
@@ -303,5 +303,5 @@ class CoreState:
         self.recent.durable(manifest.finished)
         # The manifest's maker has numbered the answers in what was written, too.
         numbered = {answer.request_id: answer for answer in manifest.finished}
-        recent = tuple(numbered.get(one.request_id, one) for one in self._sealed.recent)
-        self._sealed = replace(self._sealed, recent=recent)
+        recent = tuple(numbered.get(one.request_id, one) for one in self._closed.recent)
+        self._closed = replace(self._closed, recent=recent)

@@ -46,7 +46,7 @@ class UnseenTransactions:
         self._limit = limit
         self._ids = _NONE
         self._shown: Snapshot | None = None
-        self._dropped_since_mark = False
+        self._dropped_since_watermark = False
         self.complete = False
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class UnseenTransactions:
         if len(self._ids) > self._limit:
             self._ids = _NONE
             self.complete = False
-            self._dropped_since_mark = True
+            self._dropped_since_watermark = True
 
     def shown(self, snapshot: Snapshot) -> None:
         """Forget what ``snapshot`` shows. It must be older than any read still to be judged."""
@@ -71,12 +71,12 @@ class UnseenTransactions:
 
     def fenced(self) -> None:
         """Note that every transaction that ended before the last low watermark has been seen."""
-        if not self._dropped_since_mark:
+        if not self._dropped_since_watermark:
             self.complete = True
 
-    def at_low_mark(self) -> Int64Array:
+    def at_low_watermark(self) -> Int64Array:
         """Return what a chunk must see whose low watermark is here."""
-        self._dropped_since_mark = False
+        self._dropped_since_watermark = False
         return self._ids
 
 

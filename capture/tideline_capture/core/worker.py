@@ -1,8 +1,8 @@
 """The state machine that joins log, windows, dumps, catalog and requests into segments.
 
 One thread drives it. Log batches come through `on_batch`, other threads' results through the other
-``on_…`` methods; `next_order`, `seal` and `spill` return what to do next. Everything that must
-survive is in the segment handed out: a core that is built from the chain's tail continues from
+``on_…`` methods; `next_order`, `seal` and `flush_partial` return what to do next. Everything that
+must survive is in the segment handed out: a core that is built from the chain's tail continues from
 there.
 
 The worker decides nothing. It knows which decider an event is for, and hands on the effects that
@@ -18,7 +18,7 @@ from tideline.contract.manifest import Manifest, OpenState
 from tideline.contract.request import Answer
 from tideline.contract.schema import TableSchema
 from tideline_capture.core import effects
-from tideline_capture.core.chunks import ChunkOrder, Told
+from tideline_capture.core.chunks import ChunkEvent, ChunkOrder
 from tideline_capture.core.effects import Deciding, Decision, Effect, Effects
 from tideline_capture.core.events import (
     Arrival,
@@ -26,22 +26,22 @@ from tideline_capture.core.events import (
     CommandArrived,
     Control,
     GapSeen,
-    HeldSeen,
     LogBatch,
-    Mark,
-    MarkKind,
+    PreparedSeen,
     RequestArrived,
     SchemaSeen,
     StatementSeen,
-    StrangeMark,
     Truncated,
+    UnknownWatermark,
     Unreadable,
+    Watermark,
+    WatermarkKind,
 )
 from tideline_capture.core.facts import CatalogRound, Snapshot, SourceLoad
 from tideline_capture.core.limits import CoreLimits, DumpPolicy
 from tideline_capture.core.requests.commands import Commands
 from tideline_capture.core.requests.intake import Intake
-from tideline_capture.core.segment import Roll, Segment, Spill, flush_due, roll
+from tideline_capture.core.segment import PartialFlush, Roll, Segment, flush_due, roll
 from tideline_capture.core.snapshots.dumps import Dumps
 from tideline_capture.core.state import CoreState
 from tideline_capture.core.tables.beginnings import Beginnings
@@ -69,7 +69,7 @@ class Worker:
         self.state = CoreState(tail, state, schemas, limits, policy)
         self.in_transaction = False
         self.last_change_at: float | None = None
-        self.strange_marks = 0
+        self.unknown_watermarks = 0
         """Entries of the log behind our own first watermark that look like one, and are none."""
         self._heard_own = False
         self._moved_at: float | None = None
@@ -107,7 +107,7 @@ class Worker:
         if isinstance(effect, effects.Disturbed):
             self.dumps.disturb(effect.table, effect.what)
         elif isinstance(effect, effects.Joined):
-            self.dumps.orders.joined(effect.table)
+            self.dumps.scheduler.joined(effect.table)
         elif isinstance(effect, effects.ColumnsFollowed):
             self.dumps.progress.columns_followed(effect.facts)
         elif isinstance(effect, effects.SnapshotWanted):
@@ -160,14 +160,14 @@ class Worker:
             self._moved_at = now if self._moved_at is None else self._moved_at
 
     def _on_control(self, control: Control, *, now: float) -> None:
-        if isinstance(control, Mark):
+        if isinstance(control, Watermark):
             self._heard_own = True
-            self._on_mark(control, now=now)
-        elif isinstance(control, StrangeMark):
+            self._on_watermark(control, now=now)
+        elif isinstance(control, UnknownWatermark):
             # Before our own first one are those of the session before.
-            self.strange_marks += self._heard_own
-            self.dumps.on_strange_mark()
-        elif isinstance(control, HeldSeen):
+            self.unknown_watermarks += self._heard_own
+            self.dumps.on_unknown_watermark()
+        elif isinstance(control, PreparedSeen):
             self.state.hold(control.xid, control.position)
         elif isinstance(control, Unreadable):
             self.state.forget_begun(control.table)
@@ -182,19 +182,19 @@ class Worker:
         if isinstance(control, Truncated):
             return self._logged.truncated(control)
         if isinstance(control, StatementSeen):
-            return self._logged.stated(control)
+            return self._logged.on_statement(control)
         if isinstance(control, CascadeSeen):
             return self._logged.cascaded(control.tables)
         return self._logged.missed(control)
 
-    def _on_mark(self, control: Mark, *, now: float) -> None:
-        if control.kind is MarkKind.LOW:
+    def _on_watermark(self, control: Watermark, *, now: float) -> None:
+        if control.kind is WatermarkKind.LOW:
             self.dumps.on_low(control)
-        elif control.kind is MarkKind.HIGH:
+        elif control.kind is WatermarkKind.HIGH:
             self.run(self.dumps.on_high(control, now=now))
-        elif control.kind is MarkKind.PULSE:
-            self.dumps.on_pulse(control)
-        elif control.kind is MarkKind.CATALOG_LOW:
+        elif control.kind is WatermarkKind.PROBE:
+            self.dumps.on_probe(control)
+        elif control.kind is WatermarkKind.CATALOG_LOW:
             self.catalog.on_low(control)
         else:
             self.state.clock.on_heartbeat(control)
@@ -229,20 +229,20 @@ class Worker:
 
     # -- what other threads found --------------------------------------------------------------
 
-    def on_chunk(self, told: Told, *, now: float) -> None:
-        self.dumps.on_chunk(told, now=now)
+    def on_chunk(self, event: ChunkEvent, *, now: float) -> None:
+        self.dumps.on_chunk(event, now=now)
 
     def on_catalog(self, observed: CatalogRound) -> None:
         """Take a look at the catalog, whose last watermark will be written after this."""
         self.state.clock.on_round(observed)
-        self.dumps.expect_marks_before(observed.token)
+        self.dumps.expect_watermarks_before(observed.token)
         self.catalog.on_round(observed)
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
         self.dumps.on_snapshot(snapshot)
 
     def on_load(self, load: SourceLoad, *, now: float) -> None:
-        self.dumps.orders.governor.saw_load(load, now=now)
+        self.dumps.scheduler.governor.saw_load(load, now=now)
 
     # -- what to do next -----------------------------------------------------------------------
 
@@ -250,23 +250,23 @@ class Worker:
         """Return the next chunk to read; None while one is in progress, or nothing is to be
         dumped."""
         self.run(self.dumps.settle(now=now))
-        return self.dumps.orders.next(now=now)
+        return self.dumps.scheduler.next(now=now)
 
     def flush_due(self, *, now: float, buffered_since: float | None) -> bool:
         limits = self.state.limits
         return flush_due(self.state.segment, limits, now=now, buffered_since=buffered_since)
 
-    def spill(self, *, now: float) -> Spill | None:
+    def flush_partial(self, *, now: float) -> PartialFlush | None:
         """Return rows to upload before their transaction has ended."""
-        return self.state.segment.spill() if self._roll(now) is Roll.SPILL else None
+        return self.state.segment.flush_partial() if self._roll(now) is Roll.FLUSH else None
 
-    def seal(self, *, now: float, force: bool = False) -> Segment | None:
+    def close_segment(self, *, now: float, force: bool = False) -> Segment | None:
         """Close the segment if it is due, or if ``force`` and anything is in it."""
         forced = force and not self.in_transaction and (self.state.has_content() or self._moved_at)
         if not forced and self._roll(now) is not Roll.CLOSE:
             return None
         self._moved_at = None
-        return self.state.seal()
+        return self.state.close_segment()
 
     def idle(self) -> bool:
         """Say whether nothing is open.

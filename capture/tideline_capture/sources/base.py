@@ -15,7 +15,7 @@ from tideline_capture.core.chunks import Chunk, ChunkFailed, ChunkOrder, ChunkRe
 from tideline_capture.core.events import LogBatch
 from tideline_capture.core.facts import CatalogRound, Snapshot, SourceLoad
 from tideline_capture.sources.finding import Finding
-from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 
 class LogReader(Protocol):
@@ -136,16 +136,16 @@ class Source(Preflight, Protocol):
     def log_reader(
         self,
         position: SourcePosition,
-        key: MarkKey,
+        key: WatermarkKey,
         captures: Callable[[str], bool],
-        held: Mapping[str, SourcePosition],
+        prepared: Mapping[str, SourcePosition],
     ) -> LogReader:
-        """Read from ``position`` on. ``held``: prepared transactions, by where the log has them
-        (see `HeldSeen`)."""
+        """Read from ``position`` on. ``prepared``: prepared transactions, by where the log has them
+        (see `PreparedSeen`)."""
 
-    def chunk_reader(self, key: MarkKey) -> ChunkReader: ...
+    def chunk_reader(self, key: WatermarkKey) -> ChunkReader: ...
 
-    def watch(self, key: MarkKey) -> SourceWatch: ...
+    def watch(self, key: WatermarkKey) -> SourceWatch: ...
 
     def keep_copies(self, tokens: Collection[str]) -> None:
         """Keep the snapshots that chunks with ``tokens`` took (`ChunkOrder.keyless`): they are

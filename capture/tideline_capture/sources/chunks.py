@@ -19,7 +19,7 @@ import pyarrow as pa
 from tideline.contract.schema import TableSchema
 from tideline_capture.arrow_types import overflowed_columns
 from tideline_capture.core.chunks import Chunk, ChunkFailed, ChunkOrder, ChunkRead
-from tideline_capture.core.events import MarkKind
+from tideline_capture.core.events import WatermarkKind
 from tideline_capture.core.facts import Snapshot, TableFacts
 from tideline_capture.points import OnPoint
 from tideline_capture.sources.decoded import no_rows
@@ -68,7 +68,7 @@ class SourceChunk:
     last_key: tuple[str, ...] | None
     complete: bool
     convert: Callable[[], TypedChunk] | None
-    pulses: tuple[tuple[str, int], ...] | None = None
+    probes: tuple[tuple[str, int], ...] | None = None
 
     @property
     def read(self) -> ChunkRead:
@@ -92,7 +92,7 @@ class SourceChunk:
             snapshot=self.snapshot,
             rows_estimate=self.table.rows_estimate if order.estimate else None,
             keys_read=len(order.keys or ()),
-            pulses=self.pulses,
+            probes=self.probes,
         )
 
 
@@ -114,14 +114,14 @@ def opened_copy(
     table: ChunkTable,
     snapshot: Snapshot,
     begin: tuple[str, ...],
-    pulses: tuple[tuple[str, int], ...] | None = None,
+    probes: tuple[tuple[str, int], ...] | None = None,
 ) -> SourceChunk:
     """Return the first chunk of a copy that is read from ``begin`` on. A table that has a key by
     now, or can no longer be captured, is not copied: the core learns that from the catalog's
     description."""
     schema = table.facts.schema
     complete = schema is None or bool(schema.key)
-    return SourceChunk(order, table, snapshot, 0, (order.token, *begin), complete, None, pulses)
+    return SourceChunk(order, table, snapshot, 0, (order.token, *begin), complete, None, probes)
 
 
 def is_last(asked: ChunkOrder, rows: SentRows) -> bool:
@@ -136,7 +136,7 @@ RowsT = TypeVar("RowsT", bound=SentRows)
 CopyT = TypeVar("CopyT", bound=TableCopy)
 
 
-class MarkedChunkReader(ABC, Generic[TableT, CopyT]):
+class WatermarkedChunkReader(ABC, Generic[TableT, CopyT]):
     """A `ChunkReader` whose steps a source fills in. ``copies``: the open snapshots of tables
     without a key; None where such tables are not read."""
 
@@ -149,7 +149,7 @@ class MarkedChunkReader(ABC, Generic[TableT, CopyT]):
         self._rows_fit: dict[str, int] = {}
 
     @abstractmethod
-    def write_mark(self, kind: MarkKind, token: str) -> None:
+    def write_watermark(self, kind: WatermarkKind, token: str) -> None:
         """Write a watermark, in its own transaction."""
 
     @abstractmethod
@@ -184,7 +184,7 @@ class MarkedChunkReader(ABC, Generic[TableT, CopyT]):
     ) -> SourceChunk | ChunkFailed:
         """See `ChunkReader.fetch`."""
         try:
-            self.write_mark(MarkKind.LOW, order.token)
+            self.write_watermark(WatermarkKind.LOW, order.token)
             self.on_point("after-low")
             blocked = self.pass_fence(on_waiting) if order.fence else None
             if blocked is not None:
@@ -197,7 +197,7 @@ class MarkedChunkReader(ABC, Generic[TableT, CopyT]):
 
     def write_high(self, order: ChunkOrder) -> None:
         """See `ChunkReader.write_high`."""
-        self.write_mark(MarkKind.HIGH, order.token)
+        self.write_watermark(WatermarkKind.HIGH, order.token)
 
     def close(self) -> None:
         if self._copies is not None:
@@ -252,7 +252,7 @@ class MarkedChunkReader(ABC, Generic[TableT, CopyT]):
             token = order.token
             found = self.begin_copy(order)
         if found is None:
-            return ChunkFailed(order.token, _COPY_GONE, None, retry=True, anew=True)
+            return ChunkFailed(order.token, _COPY_GONE, None, retry=True, restart=True)
         if isinstance(found, ChunkFailed):
             return found
         try:

@@ -26,8 +26,8 @@ _HINT = (
 
 
 @contextmanager
-def decoding(place: Callable[[], str]) -> Iterator[None]:
-    """Make errors of the block name ``place``: where in the log they arose, such as a file and
+def decoding(position: Callable[[], str]) -> Iterator[None]:
+    """Make errors of the block name ``position``: where in the log they arose, such as a file and
     offset.
 
     The error that became CorruptData stays its cause, so that a traceback shows the line.
@@ -35,10 +35,10 @@ def decoding(place: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except CorruptData as error:
-        raise CorruptData(f"{error.message}, {place()}", error.hint or _HINT) from error
+        raise CorruptData(f"{error.message}, {position()}", error.hint or _HINT) from error
     except _UNREADABLE as error:
         kind = type(error).__name__
-        raise CorruptData(f"the log cannot be decoded ({kind}), {place()}", _HINT) from error
+        raise CorruptData(f"the log cannot be decoded ({kind}), {position()}", _HINT) from error
 
 
 EVENT_BYTES_MAX = 1 << 30

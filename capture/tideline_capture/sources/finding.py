@@ -11,7 +11,7 @@ from tideline.contract.clocks import apart
 
 Level = Literal["ok", "warning", "error"]
 
-START_OVER = "start the pipeline anew under another name, which dumps every table (docs/RESTORE.md)"
+START_OVER = "start a new pipeline under another name, which dumps every table (docs/RESTORE.md)"
 """The fix for a log that lacks what the chain goes on from."""
 
 

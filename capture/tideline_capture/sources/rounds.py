@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from tideline_capture.core.events import MarkKind
+from tideline_capture.core.events import WatermarkKind
 from tideline_capture.core.facts import CatalogRound, Snapshot, TableFacts
 from tideline_capture.sources.finding import nothing_chosen
-from tideline_capture.sources.mark_key import round_token
+from tideline_capture.sources.watermark_key import round_token
 
 log = structlog.get_logger("tideline.source")
 
@@ -24,7 +24,7 @@ class CatalogRounds(ABC):
         self._reported_empty = False
 
     @abstractmethod
-    def write_mark(self, kind: MarkKind, token: str) -> None:
+    def write_watermark(self, kind: WatermarkKind, token: str) -> None:
         """Write a watermark, in its own transaction. Raises as the others do."""
 
     @abstractmethod
@@ -36,10 +36,10 @@ class CatalogRounds(ABC):
     def round(self, register: Callable[[CatalogRound], None]) -> None:
         """See `SourceWatch.round`."""
         token = round_token()
-        self.write_mark(MarkKind.CATALOG_LOW, token)
+        self.write_watermark(WatermarkKind.CATALOG_LOW, token)
         snapshot, found = self.look()
         if not found and not self._reported_empty:
             log.warning(nothing_chosen().message, tables=list(self._include))
         self._reported_empty = not found
         register(CatalogRound(token, tuple(found), snapshot))
-        self.write_mark(MarkKind.HEARTBEAT, token)
+        self.write_watermark(WatermarkKind.HEARTBEAT, token)

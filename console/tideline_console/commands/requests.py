@@ -71,17 +71,17 @@ Every = Annotated[bool, typer.Option("--all", help="All requests.")]
 
 def pause(requests: Requests = None, config: Config = None, every: Every = False) -> None:
     """Start no more chunks of requests until they are resumed."""
-    _steer("pause", requests, config, every=every)
+    _control("pause", requests, config, every=every)
 
 
 def resume(requests: Requests = None, config: Config = None, every: Every = False) -> None:
     """Continue paused requests."""
-    _steer("resume", requests, config, every=every)
+    _control("resume", requests, config, every=every)
 
 
 def cancel(requests: Requests = None, config: Config = None, every: Every = False) -> None:
     """End requests; rows read so far are kept."""
-    _steer("cancel", requests, config, every=every)
+    _control("cancel", requests, config, every=every)
 
 
 def tune(
@@ -96,14 +96,19 @@ def tune(
     ] = None,
 ) -> None:
     """Change the pace of requests while they run."""
-    _steer("tune", requests, config, every=every, chunk_rows=chunk_rows, delay_ms=delay_ms)
+    _control("tune", requests, config, every=every, chunk_rows=chunk_rows, delay_ms=delay_ms)
 
 
-def _steer(
-    action: str, requests: list[str] | None, config: Path | None, *, every: bool, **pace: str | None
+def _control(
+    action: str,
+    requests: list[str] | None,
+    config: Path | None,
+    *,
+    every: bool,
+    **tuning: str | None,
 ) -> None:
     from tideline.contract.request import Action
-    from tideline_console.steer import make_command, run
+    from tideline_console.control import make_command, run
 
-    command = make_command(Action(action), requests or [], every=every, **pace)
+    command = make_command(Action(action), requests or [], every=every, **tuning)
     raise typer.Exit(run(settings_at(config), command))

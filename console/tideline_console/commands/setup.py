@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tideline_console.asked import CostOptions, InitOptions
+from tideline_console.arguments import CostOptions, InitOptions
 from tideline_console.commands.options import Config, as_one, settings_at
 
 

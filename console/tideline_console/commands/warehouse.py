@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tideline_console.asked import RebuildOptions
+from tideline_console.arguments import RebuildOptions
 from tideline_console.commands.options import Config, Tables, as_one, settings_at
 
 

@@ -13,7 +13,7 @@ from tideline.contract.errors import TidelineError
 from tideline.contract.manifest import OpenState
 from tideline.contract.schema import parse_table
 from tideline.contract.timeliness import Objective
-from tideline.control import Asker, Heard
+from tideline.control import ControlClient, Heard
 from tideline.planner import WarehouseTables, applied_state, recent_runs
 from tideline.planner.consumers import let_go
 from tideline.planner.merges import Planning
@@ -91,7 +91,7 @@ def _merged(settings: Settings) -> tuple[WarehouseTables, str | None]:
 
 
 def _over(settings: Settings, state: OpenState, merged: WarehouseTables) -> WarehouseTables:
-    """Mark in ``merged`` the targets that were removed when nothing more was to come."""
+    """Watermark in ``merged`` the targets that were removed when nothing more was to come."""
     gone = {
         name: table
         for name, table in state.tables.items()
@@ -108,6 +108,6 @@ def _began_us(chain: Chain) -> int | None:
 
 def _heard(settings: Settings) -> tuple[list[Heard] | None, str | None]:
     try:
-        return Asker(settings.control, settings.pipeline).heard(), None
+        return ControlClient(settings.control, settings.pipeline).heard(), None
     except TidelineError as error:
         return None, str(error)

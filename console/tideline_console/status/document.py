@@ -10,7 +10,7 @@ import msgspec
 from tideline.contract.document import written_version
 from tideline.contract.json_schemas import DIALECT
 from tideline.contract.request import Answer
-from tideline.contract.timeliness import Kept
+from tideline.contract.timeliness import Compliance
 from tideline.control import WorkerStatus
 from tideline.planner.table_status import TableStatus
 
@@ -64,7 +64,7 @@ class Status(msgspec.Struct, frozen=True):
     dumps: tuple[Answer, ...] = ()
     ended: tuple[Answer, ...] = ()
     paused: bool = False
-    slo: Kept | None = None
+    slo: Compliance | None = None
     control_error: str | None = None
     warehouse_error: str | None = None
     version: int = written_version(STATUS_VERSION)

@@ -122,7 +122,7 @@ def worker_state(
 def dumps_under_way(state: OpenState, workers: Sequence[WorkerStatus]) -> tuple[Answer, ...]:
     """Return the open requests, each as the live worker last reported it, else from the chain."""
     ended = {answer.request_id for answer in state.recent}
-    told = {
+    from_record = {
         dump.request_id: dump
         for worker in workers
         if worker.state == "live"
@@ -131,7 +131,7 @@ def dumps_under_way(state: OpenState, workers: Sequence[WorkerStatus]) -> tuple[
     }
     known = {answer.request_id: answer for answer in open_answers(state)}
     # The chain may lack a request accepted a moment ago, by a manifest newer than the tail read.
-    return tuple((known | told).values())
+    return tuple((known | from_record).values())
 
 
 def _chain(tail: Manifest, now_us: int) -> ChainStatus:

@@ -142,13 +142,21 @@ def _print_freshness(status: Status) -> None:
     for one in status.tables:
         if one.late is not None:
             say(f"{one.table} is late by {one.late.stage.value}: {_why_late(one, one.late)}")
-    for whose, kept in (("all tables", status.slo), *((t.table, t.slo) for t in status.tables)):
-        if kept is None or kept.percent is None or (whose != "all tables" and not kept.late):
+    for whose, compliance in (
+        ("all tables", status.slo),
+        *((t.table, t.slo) for t in status.tables),
+    ):
+        if (
+            compliance is None
+            or compliance.percent is None
+            or (whose != "all tables" and not compliance.late)
+        ):
             continue
         say(
-            f"{whose}: {kept.percent:g} % of {kept.changes:,} changes within {kept.within_s:g} s"
-            f" since {moment(kept.since_us)} (objective {kept.objective_percent:g} %,"
-            f" budget burn {kept.burn:g}×, slowest {kept.slowest_s:.0f} s)"
+            f"{whose}: {compliance.percent:g} % of {compliance.changes:,} changes"
+            f" within {compliance.within_s:g} s"
+            f" since {moment(compliance.since_us)} (objective {compliance.objective_percent:g} %,"
+            f" budget burn {compliance.burn:g}×, slowest {compliance.slowest_s:.0f} s)"
         )
 
 

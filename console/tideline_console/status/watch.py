@@ -18,8 +18,8 @@ from tideline.planner import WarehouseTables
 from tideline_console.freshness import (
     ChainEnd,
     FreshnessWatch,
-    kept_by_table,
-    kept_in_all,
+    compliance_by_table,
+    compliance_in_all,
     lateness,
 )
 from tideline_console.status.document import Status
@@ -83,7 +83,7 @@ def watched(
     ``merged`` is None when the warehouse was unavailable: then no table is called late.
     ``watch.objective_of("")`` is the objective of the pipeline.
     """
-    budgets = kept_by_table(watch, [one.table for one in status.tables])
+    budgets = compliance_by_table(watch, [one.table for one in status.tables])
     tables = []
     for one in status.tables:
         late = None
@@ -91,7 +91,7 @@ def watched(
             found = merged.settled(one.table, state.tables[one.table])
             late = lateness(chain, one, found, merged.holds_up(one.table), watch)
         tables.append(msgspec.structs.replace(one, late=late, slo=budgets.get(one.table)))
-    whole = kept_in_all(watch, watch.objective_of(""))
+    whole = compliance_in_all(watch, watch.objective_of(""))
     return msgspec.structs.replace(status, tables=tuple(tables), slo=whole)
 
 

@@ -1,8 +1,8 @@
 """The interface to a table format: the operations that jobs use on a target, and their results.
 
 A commit of ours carries the app id and the number of the manifest that it brings the target to, and
-a `Stamp`. Data and number move in that one commit. A commit whose number is not above the table's
-applied one is skipped, and reports that.
+a `CommitMetadata`. Data and number move in that one commit. A commit whose number is not above the
+table's applied one is skipped, and reports that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, types
 
 from tideline.contract.external_commits import SinceOurs, TableCommit
 from tideline.contract.maintenance import Decision, Files, Thresholds
-from tideline.contract.plan import Stamp, TablePlan
+from tideline.contract.plan import CommitMetadata, TablePlan
 from tideline_spark.formats.state import RowCounts, TableWords, TargetSnapshot, TargetVersion
 from tideline_spark.formats.statements import RowMerge, RowUpdate
 
@@ -45,7 +45,10 @@ class TargetSchema(Protocol):
         ...
 
     def reshape(
-        self, columns: Sequence[Shaped], properties: Mapping[str, str], stamp: Stamp
+        self,
+        columns: Sequence[Shaped],
+        properties: Mapping[str, str],
+        commit_metadata: CommitMetadata,
     ) -> None:
         """Make ``columns`` the table's, in this order, and set ``properties``, in one commit.
 
@@ -53,7 +56,9 @@ class TargetSchema(Protocol):
         """
         ...
 
-    def refill(self, update: RowUpdate, stamp: Stamp, app: str, number: int) -> None:
+    def refill(
+        self, update: RowUpdate, commit_metadata: CommitMetadata, app: str, number: int
+    ) -> None:
         """Run an update once: it is skipped when the app id ``app`` is at ``number``."""
         ...
 
@@ -146,7 +151,7 @@ class Target(Protocol):
         view: str,
         plan: TablePlan,
         properties: Mapping[str, str],
-        stamp: Stamp,
+        commit_metadata: CommitMetadata,
         partitions: Sequence[str] = (),
     ) -> RowCounts | None:
         """Make the table, or replace it if the plan says so, from the rows of ``view``; one commit.
@@ -156,21 +161,29 @@ class Target(Protocol):
         """
         ...
 
-    def merge(self, rows: RowMerge, stamp: Stamp, *, still: bool = False) -> RowCounts | None:
+    def merge(
+        self, rows: RowMerge, commit_metadata: CommitMetadata, *, still: bool = False
+    ) -> RowCounts | None:
         """Run one merge as one commit; None when it was skipped as already applied.
 
         ``still``: repeated reads of its source give the same rows, so that it needs no copy.
         """
         ...
 
-    def overwrite(self, rows: DataFrame, covered: str, stamp: Stamp) -> RowCounts | None:
+    def overwrite(
+        self, rows: DataFrame, covered: str, commit_metadata: CommitMetadata
+    ) -> RowCounts | None:
         """Replace all rows that satisfy ``covered`` with ``rows``, in one commit; None when it was
         skipped as already applied. The counts may include other rows that had to be rewritten.
         """
         ...
 
     def replace(
-        self, view: str, properties: Mapping[str, str], stamp: Stamp, partitions: Sequence[str]
+        self,
+        view: str,
+        properties: Mapping[str, str],
+        commit_metadata: CommitMetadata,
+        partitions: Sequence[str],
     ) -> int | None:
         """Replace all that the table has with the rows of ``view`` and ``properties``, in one
         commit. Returns its version, or None when it was skipped as already applied.
@@ -184,7 +197,7 @@ class Target(Protocol):
         others have set on it, and those that the format needs for the new rows."""
         ...
 
-    def repair(self, rows: RowMerge, stamp: Stamp) -> None:
+    def repair(self, rows: RowMerge, commit_metadata: CommitMetadata) -> None:
         """Run a merge whose commit is marked as ours and moves no number."""
         ...
 

@@ -49,7 +49,7 @@ class Append:
             rows.createOrReplaceTempView(_VIEW)
             return work.create(_VIEW, (BATCH,))
         covered = f"{quote(SEQUENCE)} > {table.a_seq} AND {quote(SEQUENCE)} <= {table.b_seq}"
-        return work.target.overwrite(rows, covered, work.stamp)
+        return work.target.overwrite(rows, covered, work.commit_metadata)
 
     def live(self) -> Column:
         return F.lit(True)
@@ -57,7 +57,7 @@ class Append:
 
 def _log(work: Work) -> DataFrame:
     table = work.table
-    changes = work.changes.where(col(SEQ) > F.lit(table.begins))
+    changes = work.changes.where(col(SEQ) > F.lit(table.start_seq))
     word = F.create_map(*(F.lit(text) for pair in WORDS.items() for text in pair))
     rows = changes.select(
         F.lit(table.b).cast("long").alias(BATCH),

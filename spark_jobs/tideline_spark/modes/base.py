@@ -14,8 +14,8 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from tideline.contract.evolution import AS_THE_SOURCE, COLUMNS_PROPERTY, TargetColumns
-from tideline.contract.plan import Stamp, TablePlan
-from tideline.contract.target_properties import kept_properties, owner_properties
+from tideline.contract.plan import CommitMetadata, TablePlan
+from tideline.contract.target_properties import lasting_properties, owner_properties
 from tideline_spark.formats.base import Target
 from tideline_spark.formats.state import RowCounts, TargetSnapshot
 
@@ -35,7 +35,7 @@ class Work:
     session: SparkSession
     target: Target
     snapshot: TargetSnapshot
-    stamp: Stamp
+    commit_metadata: CommitMetadata
     changes: DataFrame
     damage: tuple[str, ...]
     before_commit: Callable[[], None]
@@ -46,18 +46,20 @@ class Work:
     def carried(self) -> tuple[str, ...]:
         """Columns that only the target has; a rewritten row keeps their values, which are never
         requested."""
-        return tuple(name for name, kept in self.stands.kept.items() if kept.carried)
+        return tuple(name for name, kept in self.stands.retained.items() if kept.carried)
 
     def create(self, view: str, partitions: Sequence[str] = ()) -> RowCounts | None:
         """Make the target from the rows of ``view``, with its owner and mode as properties."""
-        table, stamp, stands = self.table, self.stamp, self.stands
+        table, commit_metadata, stands = self.table, self.commit_metadata, self.stands
         properties = {
-            **owner_properties((stamp.pipeline, stamp.incarnation, table.table)),
-            **kept_properties(table.mode, table.build),
+            **owner_properties(
+                (commit_metadata.pipeline, commit_metadata.incarnation, table.table)
+            ),
+            **lasting_properties(table.mode, table.build),
         }
-        if stands.away or stands.kept or stands.narrow:
+        if stands.away or stands.retained or stands.narrow:
             properties[COLUMNS_PROPERTY] = stands.text()
-        return self.target.create(view, table, properties, stamp, partitions)
+        return self.target.create(view, table, properties, commit_metadata, partitions)
 
 
 class TableMode(Protocol):
@@ -67,8 +69,9 @@ class TableMode(Protocol):
     def pends(self) -> bool: ...
 
     def commit(self, work: Work) -> RowCounts | None:
-        """Bring the target from ``a`` to ``b`` in one commit of ``work.stamp``: a new table where
-        ``work.table.create`` says so. None when it was skipped because another run was first.
+        """Bring the target from ``a`` to ``b`` in one commit of ``work.commit_metadata``: a new
+        table where ``work.table.create`` says so. None when it was skipped because another run was
+        first.
         """
         ...
 

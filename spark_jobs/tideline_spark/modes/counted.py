@@ -74,7 +74,7 @@ class Counted:
         table = work.table
         _check_start(table)
         sums = _sums(work)
-        if (table.create or table.floor is not None) and sums.missing:
+        if (table.create or table.delete_before is not None) and sums.missing:
             raise _lacks(table, sums.missing)
         more = _in_columns(sums.more)
         if table.create:
@@ -86,7 +86,7 @@ class Counted:
             view = view.unionByName(_surplus(work, sums), allowMissingColumns=True)
         view.createOrReplaceTempView(VIEW)
         work.before_commit()
-        return work.target.merge(_merge(table), work.stamp)
+        return work.target.merge(_merge(table), work.commit_metadata)
 
     def live(self) -> Column:
         return F.lit(True)
@@ -99,7 +99,7 @@ def is_counted(table: TablePlan) -> bool:
 
 def _check_start(table: TablePlan) -> None:
     """Check that updates and deletes have the row before, and that the plan holds a whole copy."""
-    read = [part for part in table.parts if part.last_seq > (table.floor or 0)]
+    read = [part for part in table.parts if part.last_seq > (table.delete_before or 0)]
     changed = sum(n for part in read for op, n in part.operations.items() if op in "ud")
     if changed != sum(part.before_image_rows for part in read):
         raise CorruptData(
@@ -107,7 +107,7 @@ def _check_start(table: TablePlan) -> None:
             hint=f"have whole rows logged, and run {command('dump', table.table)}",
         )
     copied = table.copied
-    if copied is not None and not table.create and table.a_seq > (table.floor or 0):
+    if copied is not None and not table.create and table.a_seq > (table.delete_before or 0):
         raise CorruptData(
             f"the plan of {table.table} begins in the middle of a copy of it",
             hint=f"run {command('dump', table.table)} and merge again",
@@ -149,8 +149,8 @@ def _counting(changes: DataFrame, table: TablePlan) -> DataFrame:
     """Return the changes that count: above the floor, and in no copy that already shows them."""
     copied = table.copied
     dumped = col(OP) == DUMPED
-    if table.floor is not None:
-        changes = changes.where(col(SEQ) > F.lit(table.floor))
+    if table.delete_before is not None:
+        changes = changes.where(col(SEQ) > F.lit(table.delete_before))
     if copied is None:
         return changes.where(~dumped)
     changes = changes.where(~dumped | (col(SEQ) <= F.lit(copied.last_seq)))
@@ -252,5 +252,5 @@ def _merge(table: TablePlan) -> RowMerge:
         on=f"{of_target(SEQ)} = {of_source(SEQ)}",
         matched=(RowClause(of_source(GONE)), RowClause(values=values)),
         inserted=RowClause(f"NOT {of_source(GONE)}", values),
-        unmatched=None if table.floor is None else RowClause(),
+        unmatched=None if table.delete_before is None else RowClause(),
     )

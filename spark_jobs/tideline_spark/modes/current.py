@@ -10,7 +10,7 @@ from tideline_spark.fill import fill_moved, initial_rows, twins
 from tideline_spark.fold import Shape, fold
 from tideline_spark.formats.state import RowCounts
 from tideline_spark.modes.base import Work
-from tideline_spark.standing import standing_stamp
+from tideline_spark.plan_checks import rowless_commit_metadata
 from tideline_spark.statement import delete_rows, key_bounds, merge_rows
 
 VIEW = "tideline_changes"
@@ -39,7 +39,7 @@ class Current:
         rows = merge_rows(table, VIEW, shape.fillable, dropped, shape.carried)
         work.before_commit()
         still = work.local and not from_target
-        return target.merge(rows, work.stamp, still=still)
+        return target.merge(rows, work.commit_metadata, still=still)
 
     def live(self) -> Column:
         return F.lit(True)
@@ -53,7 +53,7 @@ def shape_of(work: Work) -> Shape:
         moved=parts.has_moves(table),
         fillable=parts.fillable_columns(work.changes, table, carried=bool(work.carried)),
         truncate=max(table.truncates, default=None),
-        floor=table.floor,
+        delete_before=table.delete_before,
         carried=work.carried,
         ranged=table.create,
     )
@@ -74,5 +74,5 @@ def drop_twins(work: Work, folded: DataFrame, shape: Shape) -> None:
     if found.isEmpty():
         return
     found.createOrReplaceTempView(_TWINS)
-    stamp = standing_stamp(work.stamp, table, work.damage)
-    work.target.repair(delete_rows(table, _TWINS), stamp)
+    commit_metadata = rowless_commit_metadata(work.commit_metadata, table, work.damage)
+    work.target.repair(delete_rows(table, _TWINS), commit_metadata)

@@ -20,7 +20,7 @@ from tideline_spark.modes.base import Work
 from tideline_spark.modes.versioned import ends_row, first_end, same_rows, versions_of
 from tideline_spark.schemas import WAREHOUSE_COLUMNS
 from tideline_spark.schemas import column as col
-from tideline_spark.story import CURRENT, FROM, FROM_SEQ, TO, TO_SEQ
+from tideline_spark.version_context import CURRENT, FROM, FROM_SEQ, TO, TO_SEQ
 
 _VIEW = "tideline_versions"
 
@@ -32,8 +32,8 @@ class History:
 
     def commit(self, work: Work) -> RowCounts | None:
         table = work.table
-        came = filled_since(table, work.stands)
-        found = versions_of(work, None if table.create else _open_at(work), came)
+        added_at = filled_since(table, work.stands)
+        found = versions_of(work, None if table.create else _open_at(work), added_at)
         rows = found.withColumn(CURRENT, col(TO_SEQ).isNull()).select(
             *(col(name) for name in _columns(table))
         )
@@ -41,7 +41,7 @@ class History:
         work.before_commit()
         if table.create:
             return work.create(_VIEW)
-        return work.target.merge(_merge(table, came), work.stamp)
+        return work.target.merge(_merge(table, added_at), work.commit_metadata)
 
     def live(self) -> Column:
         return col(CURRENT)
@@ -66,20 +66,20 @@ def _open_at(work: Work) -> DataFrame:
     return held.select(*(col(name) for name in names))
 
 
-def _merge(table: TablePlan, came: Mapping[str, int]) -> RowMerge:
+def _merge(table: TablePlan, added_at: Mapping[str, int]) -> RowMerge:
     """Return the merge. A row that it ends, and that no change touches, was open when the columns
-    in ``came`` got their defaults, and so has them, unless it ended before."""
+    in ``added_at`` got their defaults, and so has them, unless it ended before."""
     written = [n for n in _columns(table) if n not in (*table.schema.key, FROM_SEQ, FROM)]
     return RowMerge(
         source=_VIEW,
         on=same_rows(table, (*table.schema.key, FROM_SEQ)),
         matched=(RowClause(values={name: of_source(name) for name in written}),),
         inserted=RowClause(values={name: of_source(name) for name in _columns(table)}),
-        unmatched=_ended(table, came) if table.ends else None,
+        unmatched=_ended(table, added_at) if table.ends else None,
     )
 
 
-def _ended(table: TablePlan, came: Mapping[str, int]) -> RowClause:
+def _ended(table: TablePlan, added_at: Mapping[str, int]) -> RowClause:
     seq, ended = of_target(SEQ), first_end(table, of_target(SEQ), "seq")
     values = {
         TO_SEQ: ended,
@@ -88,7 +88,7 @@ def _ended(table: TablePlan, came: Mapping[str, int]) -> RowClause:
     }
     values |= {
         name: f"CASE WHEN {ended} >= {since} THEN {of_target(name)} END"
-        for name, since in came.items()
+        for name, since in added_at.items()
         if min(end.seq for end in table.ends) < since
     }
     return RowClause(f"{of_target(TO_SEQ)} IS NULL AND {ends_row(table, seq)}", values)

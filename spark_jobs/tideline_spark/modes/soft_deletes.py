@@ -13,7 +13,7 @@ from tideline_spark.modes.base import Work
 from tideline_spark.modes.versioned import ends_row, first_end, same_rows, versions_of
 from tideline_spark.schemas import WAREHOUSE_COLUMNS
 from tideline_spark.schemas import column as col
-from tideline_spark.story import FROM, FROM_SEQ, TO, TO_SEQ
+from tideline_spark.version_context import FROM, FROM_SEQ, TO, TO_SEQ
 from tideline_spark.working_columns import RANK
 
 DELETED = "_tl_deleted"
@@ -34,7 +34,7 @@ class SoftDeletes:
         work.before_commit()
         if table.create:
             return work.create(_VIEW)
-        return work.target.merge(_merge(table), work.stamp)
+        return work.target.merge(_merge(table), work.commit_metadata)
 
     def live(self) -> Column:
         return ~col(DELETED)

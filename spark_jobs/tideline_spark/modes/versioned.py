@@ -15,33 +15,35 @@ from tideline_spark.formats.statements import TARGET, of_source, of_target
 from tideline_spark.modes.base import Work
 from tideline_spark.schemas import column as col
 from tideline_spark.statement import key_bounds
-from tideline_spark.story import FROM_SEQ, Story
+from tideline_spark.version_context import FROM_SEQ, VersionContext
 from tideline_spark.versions import versions
 from tideline_spark.working_columns import RANK
 
 
 def versions_of(
-    work: Work, open_rows: DataFrame | None, came: Mapping[str, int] | None = None
+    work: Work, open_rows: DataFrame | None, added_at: Mapping[str, int] | None = None
 ) -> DataFrame:
     """Return the versions that the plan makes or ends, from the target's ``open_rows`` (or None).
 
     ``open_rows`` have the table's columns, those of `schemas.WAREHOUSE_COLUMNS`, ``_tl_valid_from``
-    and ``_tl_valid_from_seq``. ``came`` as in `versions.Story`.
+    and ``_tl_valid_from_seq``. ``added_at`` as in `versions.VersionContext`.
     """
     table = work.table
-    changes = work.changes.where(col(SEQ) > F.lit(table.begins))
+    changes = work.changes.where(col(SEQ) > F.lit(table.start_seq))
     seeds = None if open_rows is None else _touched(work, changes, open_rows)
-    story = Story(
+    context = VersionContext(
         schema=table.schema,
         moved=parts.has_moves(table),
         fillable=_fillable(work, changes, seeds),
         ends=table.ends,
         dumped=parts.has_dump(table),
-        unasked=tuple(work.stands.kept),
-        until={name: kept.seq for name, kept in work.stands.kept.items() if not kept.carried},
-        came=came or {},
+        unasked=tuple(work.stands.retained),
+        dropped_at={
+            name: kept.seq for name, kept in work.stands.retained.items() if not kept.carried
+        },
+        added_at=added_at or {},
     )
-    return versions(changes, seeds, story)
+    return versions(changes, seeds, context)
 
 
 def _touched(work: Work, changes: DataFrame, open_rows: DataFrame) -> DataFrame:
@@ -68,7 +70,7 @@ def _touched(work: Work, changes: DataFrame, open_rows: DataFrame) -> DataFrame:
 
 def _fillable(work: Work, changes: DataFrame, seeds: DataFrame | None) -> tuple[str, ...]:
     """Return the columns that a change or an open row lacks; runs a job if there can be any."""
-    if not work.stamp.pending and not work.carried:
+    if not work.commit_metadata.pending and not work.carried:
         return ()
     lists = changes.select(col(UNCHANGED).alias("names"))
     if seeds is not None:
@@ -89,13 +91,15 @@ def same_rows(plan: TablePlan, names: Sequence[str]) -> str:
 def first_end(plan: TablePlan, seq: str, what: str) -> str:
     """Return SQL: the sequence (``what`` = ``seq``) or time (``time``) of the end of a row last
     seen at ``seq``; the last end for a damaged row that no change of the plan explains."""
-    cases = "".join(f" WHEN {seq} <= {end.upto} THEN {_of(end, what)}" for end in plan.ends)
+    cases = "".join(
+        f" WHEN {seq} <= {end.delete_before} THEN {_of(end, what)}" for end in plan.ends
+    )
     return f"CASE{cases} ELSE {_of(plan.ends[-1], what)} END"
 
 
 def ends_row(plan: TablePlan, seq: str) -> str:
     """Return SQL: whether the plan ends a row that none of its changes touches."""
-    latest = max(end.upto for end in plan.ends)
+    latest = max(end.delete_before for end in plan.ends)
     return f"({seq} <= {latest} OR {seq} > {plan.a_seq} OR {seq} IS NULL)"
 
 

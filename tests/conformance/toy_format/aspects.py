@@ -13,7 +13,7 @@ from tests.conformance.toy_format.log import Entry
 from tests.conformance.toy_format.stored import ToyTable
 from tideline.contract.description import DESCRIPTION_PROPERTY, Described
 from tideline.contract.maintenance import Decision, Files, Thresholds
-from tideline.contract.plan import Stamp
+from tideline.contract.plan import CommitMetadata
 from tideline_spark.formats.base import Shaped
 from tideline_spark.formats.state import TableWords, TargetSnapshot
 from tideline_spark.formats.statements import RowUpdate
@@ -46,7 +46,10 @@ class ToySchema:
             self._table.commit(base, "WIDEN", columns=wider)
 
     def reshape(
-        self, columns: Sequence[Shaped], properties: Mapping[str, str], stamp: Stamp
+        self,
+        columns: Sequence[Shaped],
+        properties: Mapping[str, str],
+        commit_metadata: CommitMetadata,
     ) -> None:
         base = self._table.log.newest()
         held = {one[0]: one for one in base.columns}
@@ -59,10 +62,12 @@ class ToySchema:
             "RESHAPE",
             columns=shaped,
             properties={**base.properties, **properties},
-            stamp=stamp.text(),
+            commit_metadata=commit_metadata.text(),
         )
 
-    def refill(self, update: RowUpdate, stamp: Stamp, app: str, number: int) -> None:
+    def refill(
+        self, update: RowUpdate, commit_metadata: CommitMetadata, app: str, number: int
+    ) -> None:
         base = self._table.log.newest()
         if base.applied.get(app, -1) >= number:
             return
@@ -79,7 +84,12 @@ class ToySchema:
         )
         written = self._table.write(filled)
         self._table.commit(
-            base, "UPDATE", changes_data=True, stamp=stamp.text(), numbers={app: number}, **written
+            base,
+            "UPDATE",
+            changes_data=True,
+            commit_metadata=commit_metadata.text(),
+            numbers={app: number},
+            **written,
         )
 
 
@@ -104,8 +114,8 @@ class ToyDescription:
         properties = {n: v for n, v in base.properties.items() if n != DESCRIPTION_PROPERTY}
         if after.described != Described():
             properties[DESCRIPTION_PROPERTY] = after.described.text()
-        said: dict[str, Any] = {"comments": comments, "firm": sorted(after.firm)}
-        self._table.commit(base, "DESCRIBE", properties=properties, **said)
+        reported: dict[str, Any] = {"comments": comments, "firm": sorted(after.firm)}
+        self._table.commit(base, "DESCRIBE", properties=properties, **reported)
         return True
 
     def without_null(self, columns: Collection[str]) -> frozenset[str]:

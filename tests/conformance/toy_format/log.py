@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tideline.contract.external_commits import COMMITS_MAX, TableCommit
-from tideline.contract.plan import Stamp
+from tideline.contract.plan import CommitMetadata
 
 CONFLICT = "TOY_VERSION_TAKEN"
 
@@ -27,7 +27,7 @@ class Entry:
     version: int = -1
     operation: str = ""
     changes_data: bool = False
-    stamp: str | None = None
+    commit_metadata: str | None = None
     rows_written: int = 0
     folder: str = ""
     numbers: dict[str, int] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class ToyLog:
                 restored_to=None,
                 changes_data=one.changes_data,
                 numbers=one.numbers,
-                stamp=Stamp.parse(one.stamp),
+                commit_metadata=CommitMetadata.parse(one.commit_metadata),
                 rows_written=one.rows_written,
                 at_us=self._file(number).stat().st_mtime_ns // 1_000,
             )

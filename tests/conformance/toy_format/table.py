@@ -13,7 +13,7 @@ from tests.conformance.toy_format.log import CONFLICT, Entry, ToyLog
 from tests.conformance.toy_format.merging import KIND, judged
 from tests.conformance.toy_format.stored import ToyTable, schema_of_entry
 from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
-from tideline.contract.plan import Stamp, TablePlan
+from tideline.contract.plan import CommitMetadata, TablePlan
 from tideline_spark.formats.base import TableFormat
 from tideline_spark.formats.state import RowCounts, TargetSnapshot, TargetVersion
 from tideline_spark.formats.statements import RowMerge
@@ -74,64 +74,83 @@ class ToyTarget:
         view: str,
         plan: TablePlan,
         properties: Mapping[str, str],
-        stamp: Stamp,
+        commit_metadata: CommitMetadata,
         partitions: Sequence[str] = (),
     ) -> RowCounts | None:
         base = self._log.newest()
         if base.version >= 0 and not plan.replace:
             raise PySparkException(message=f"[{CONFLICT}]")
-        return self._make(base, "CREATE", view, properties, stamp)
+        return self._make(base, "CREATE", view, properties, commit_metadata)
 
     def replace(
-        self, view: str, properties: Mapping[str, str], stamp: Stamp, partitions: Sequence[str]
+        self,
+        view: str,
+        properties: Mapping[str, str],
+        commit_metadata: CommitMetadata,
+        partitions: Sequence[str],
     ) -> int | None:
         base = self._log.newest()
-        made = self._make(base, "REPLACE", view, properties, stamp)
+        made = self._make(base, "REPLACE", view, properties, commit_metadata)
         return None if made is None else base.version + 1
 
     def _make(
-        self, base: Entry, operation: str, view: str, properties: Mapping[str, str], stamp: Stamp
+        self,
+        base: Entry,
+        operation: str,
+        view: str,
+        properties: Mapping[str, str],
+        commit_metadata: CommitMetadata,
     ) -> RowCounts | None:
         fresh = replace(base, properties=dict(properties), comments={}, firm=[])
-        return self._put(fresh, operation, self._session.table(view), stamp)
+        return self._put(fresh, operation, self._session.table(view), commit_metadata)
 
     def properties_after_swap(
         self, live: Mapping[str, str], rebuilt: Mapping[str, str]
     ) -> dict[str, str]:
         return {name: value for name, value in live.items() if not name.startswith("tideline.")}
 
-    def overwrite(self, rows: DataFrame, covered: str, stamp: Stamp) -> RowCounts | None:
+    def overwrite(
+        self, rows: DataFrame, covered: str, commit_metadata: CommitMetadata
+    ) -> RowCounts | None:
         base = self._log.newest()
         held = self._table.rows(base).where(f"NOT coalesce({covered}, false)")
-        found = self._put(base, "OVERWRITE", held.unionByName(rows), stamp)
+        found = self._put(base, "OVERWRITE", held.unionByName(rows), commit_metadata)
         return None if found is None else RowCounts(rows.count())
 
-    def _put(self, base: Entry, operation: str, rows: DataFrame, stamp: Stamp) -> RowCounts | None:
-        if base.applied.get(stamp.app_id, -1) >= stamp.b:
+    def _put(
+        self, base: Entry, operation: str, rows: DataFrame, commit_metadata: CommitMetadata
+    ) -> RowCounts | None:
+        if base.applied.get(commit_metadata.app_id, -1) >= commit_metadata.b:
             return None
         written, count = self._table.write(rows), rows.count()
         self._table.commit(
             base,
             operation,
             changes_data=True,
-            stamp=stamp.text(),
-            numbers={stamp.app_id: stamp.b},
+            commit_metadata=commit_metadata.text(),
+            numbers={commit_metadata.app_id: commit_metadata.b},
             rows_written=count,
             **written,
         )
         return RowCounts(count)
 
-    def merge(self, rows: RowMerge, stamp: Stamp, *, still: bool = False) -> RowCounts | None:
+    def merge(
+        self, rows: RowMerge, commit_metadata: CommitMetadata, *, still: bool = False
+    ) -> RowCounts | None:
         base = self._log.newest()
-        if base.applied.get(stamp.app_id, -1) >= stamp.b:
+        if base.applied.get(commit_metadata.app_id, -1) >= commit_metadata.b:
             return None
-        return self._merge(base, rows, stamp, {stamp.app_id: stamp.b})
+        return self._merge(base, rows, commit_metadata, {commit_metadata.app_id: commit_metadata.b})
 
-    def repair(self, rows: RowMerge, stamp: Stamp) -> None:
-        self._merge(self._log.newest(), rows, stamp, {})
+    def repair(self, rows: RowMerge, commit_metadata: CommitMetadata) -> None:
+        self._merge(self._log.newest(), rows, commit_metadata, {})
 
     def _merge(
-        self, base: Entry, merge: RowMerge, stamp: Stamp, numbers: Mapping[str, int]
+        self,
+        base: Entry,
+        merge: RowMerge,
+        commit_metadata: CommitMetadata,
+        numbers: Mapping[str, int],
     ) -> RowCounts:
         held = self._table.rows(base)
         found = judged(held, self._session.table(merge.source), merge).persist()
@@ -149,7 +168,7 @@ class ToyTarget:
             base,
             "MERGE",
             changes_data=True,
-            stamp=stamp.text(),
+            commit_metadata=commit_metadata.text(),
             numbers=dict(numbers),
             **written,
         )

@@ -170,13 +170,13 @@ class Connection:
         for operation in ("INSERT", "UPDATE", "DELETE"):
             self._session.execute(f"DROP TRIGGER IF EXISTS {name}_{operation}")
         self._session.execute(text)
-        said = {"text": text, "table": f"{SCHEMA}.{name}", "verb": verb}
+        reported = {"text": text, "table": f"{SCHEMA}.{name}", "verb": verb}
         if column and "DEFAULT" not in rest:
-            said["step"] = "add" if f"ADD COLUMN {column}" in text else "drop"
-            said["column"] = column
+            reported["step"] = "add" if f"ADD COLUMN {column}" in text else "drop"
+            reported["column"] = column
         if verb != "DROP":
             self._remember(name, made=verb == "CREATE")
-        self._note("ddl", 0, json.dumps(said))
+        self._note("ddl", 0, json.dumps(reported))
 
     def _remember(self, name: str, *, made: bool) -> None:
         """A new version of a table, and the triggers that say so in the log."""

@@ -25,8 +25,8 @@ from tideline_capture.core.events import (
     Rows,
     SchemaSeen,
     StatementSeen,
-    StrangeMark,
     Truncated,
+    UnknownWatermark,
 )
 from tideline_capture.sources.decoded import (
     DELETE,
@@ -36,7 +36,7 @@ from tideline_capture.sources.decoded import (
     TypedRows,
     assemble,
 )
-from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 _ENTRIES = "SELECT id, at_us, kind, version, old, new FROM _log WHERE id > ? ORDER BY id LIMIT ?"
 Entry = tuple[int, int, str, int, str | None, str | None]
@@ -48,7 +48,7 @@ class ToyLogReader:
     def __init__(
         self,
         connection: Connection,
-        key: MarkKey,
+        key: WatermarkKey,
         begin: int,
         captures: Callable[[str], bool],
         chosen: Callable[[str], bool],
@@ -148,23 +148,23 @@ class ToyLogReader:
 
     def _read(self, entry: Entry) -> Control | None:
         """What an entry that is no row says; None of a table that the settings do not name."""
-        said: Any = json.loads(entry[5] or "null")
+        reported: Any = json.loads(entry[5] or "null")
         if entry[2] == "mark":
-            return self._key.opened(*said) or StrangeMark()
+            return self._key.opened(*reported) or UnknownWatermark()
         if entry[2] == "truncate":
-            return Truncated((said,)) if self._captures(said) else None
-        table, verb = said["table"], said["verb"]
+            return Truncated((reported,)) if self._captures(reported) else None
+        table, verb = reported["table"], reported["verb"]
         if not self._chosen(table):
             return None
         if verb == "CREATE":
             begun = (Begun(table, empty=True, at_us=entry[1]),)
-            return StatementSeen(said["text"], (table,), neutral=True, begun=begun)
+            return StatementSeen(reported["text"], (table,), neutral=True, begun=begun)
         if verb == "DROP":
-            return StatementSeen(said["text"], (table,), neutral=False, ended=(table,))
-        if "step" not in said:
-            return StatementSeen(said["text"], (table,), neutral=False)
-        steps = (ColumnStep(StepKind(said["step"]), said["column"]),)
-        return StatementSeen(said["text"], (table,), neutral=True, steps=steps)
+            return StatementSeen(reported["text"], (table,), neutral=False, ended=(table,))
+        if "step" not in reported:
+            return StatementSeen(reported["text"], (table,), neutral=False)
+        steps = (ColumnStep(StepKind(reported["step"]), reported["column"]),)
+        return StatementSeen(reported["text"], (table,), neutral=True, steps=steps)
 
 
 def typed(values: Sequence[Any], column: Column) -> Converted:

@@ -25,21 +25,21 @@ from tideline.contract.schema import TableSchema, parse_table
 from tideline.settings import Settings, SourceSettings
 from tideline_capture.arrow_types import arrow_type
 from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
-from tideline_capture.core.events import MarkKind
+from tideline_capture.core.events import WatermarkKind
 from tideline_capture.core.facts import Snapshot, SourceLoad, TableFacts
 from tideline_capture.points import OnPoint
 from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.chunks import (
     GONE,
-    MarkedChunkReader,
     SourceChunk,
     TableCopy,
     TypedChunk,
+    WatermarkedChunkReader,
     is_last,
 )
 from tideline_capture.sources.finding import Finding, ok
-from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.rounds import CatalogRounds
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 EVERYTHING = Snapshot(0, 0, ())
 """The log's order is that in which transactions become visible."""
@@ -90,9 +90,9 @@ class ToySource:
     def log_reader(
         self,
         position: SourcePosition,
-        key: MarkKey,
+        key: WatermarkKey,
         captures: Callable[[str], bool],
-        held: Mapping[str, SourcePosition],
+        prepared: Mapping[str, SourcePosition],
     ) -> ToyLogReader:
         """See `Source.log_reader`."""
         if not isinstance(position, PostgresPosition):
@@ -105,10 +105,10 @@ class ToySource:
             lambda table: _is_chosen(self._settings, table),
         )
 
-    def chunk_reader(self, key: MarkKey) -> ToyChunkReader:
+    def chunk_reader(self, key: WatermarkKey) -> ToyChunkReader:
         return ToyChunkReader(self._connect(), self._connect(), key, self._on_point)
 
-    def watch(self, key: MarkKey) -> ToyWatch:
+    def watch(self, key: WatermarkKey) -> ToyWatch:
         return ToyWatch(self._connect(), key, self._settings)
 
     def keep_copies(self, tokens: Collection[str]) -> None:
@@ -119,10 +119,10 @@ def _is_chosen(settings: SourceSettings, table: str) -> bool:
     return matches(parse_table(table), settings.tables, settings.exclude)
 
 
-def _write_mark(connection: Connection, key: MarkKey, kind: MarkKind, token: str) -> None:
+def _write_mark(connection: Connection, key: WatermarkKey, kind: WatermarkKind, token: str) -> None:
     clock_us = time.time_ns() // 1000
-    said = (kind.value, token, str(clock_us), key.sign(kind, token, clock_us))
-    connection.log("mark", said)
+    reported = (kind.value, token, str(clock_us), key.sign(kind, token, clock_us))
+    connection.log("mark", reported)
 
 
 def facts_of(version: Version) -> TableFacts:
@@ -142,13 +142,13 @@ def facts_of(version: Version) -> TableFacts:
 class ToyWatch(CatalogRounds):
     """A `SourceWatch`."""
 
-    def __init__(self, connection: Connection, key: MarkKey, settings: SourceSettings) -> None:
+    def __init__(self, connection: Connection, key: WatermarkKey, settings: SourceSettings) -> None:
         super().__init__(settings.tables)
         self._connection = connection
         self._key = key
         self._settings = settings
 
-    def write_mark(self, kind: MarkKind, token: str) -> None:
+    def write_watermark(self, kind: WatermarkKind, token: str) -> None:
         _write_mark(self._connection, self._key, kind, token)
 
     def look(self) -> tuple[Snapshot, list[TableFacts]]:
@@ -182,20 +182,20 @@ class _ToyRows:
         return len(self.rows)
 
 
-class ToyChunkReader(MarkedChunkReader[_ToyTable, TableCopy]):
+class ToyChunkReader(WatermarkedChunkReader[_ToyTable, TableCopy]):
     """A `ChunkReader`."""
 
     errors = sqlite3.Error
 
     def __init__(
-        self, marks: Connection, reads: Connection, key: MarkKey, on_point: OnPoint
+        self, marks: Connection, reads: Connection, key: WatermarkKey, on_point: OnPoint
     ) -> None:
         super().__init__(None, on_point)
         self._marks = marks
         self._reads = reads
         self._key = key
 
-    def write_mark(self, kind: MarkKind, token: str) -> None:
+    def write_watermark(self, kind: WatermarkKind, token: str) -> None:
         _write_mark(self._marks, self._key, kind, token)
 
     def begin_copy(self, order: ChunkOrder) -> ChunkFailed:

@@ -16,7 +16,7 @@ from tideline.contract.errors import Fenced, Unavailable
 from tideline.contract.manifest import Check, Manifest, ManifestKind, OpenState
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, RequestState
-from tideline.store.chain import Chain, Link
+from tideline.store.chain import Chain, ManifestEntry
 from tideline_capture.leadership import Candidate, Lead
 
 PIPELINE = "shop"
@@ -25,7 +25,7 @@ IDENTITY = SourceIdentity("postgres", "1", 1, "d")
 
 
 class Turns(threading.Event):
-    """Time that passes only while somebody waits; others act meanwhile."""
+    """Time that passes only while someone waits; others act meanwhile."""
 
     def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         super().__init__()
@@ -58,13 +58,13 @@ def lead_of(store: TroubledStore, turns: Turns | None = None, writer: str = "new
     return lead
 
 
-def following(link: Link, **fields: object) -> Manifest:
-    """The heartbeat that the writer of ``link`` appends next."""
-    last = link.manifest
+def following(entry: ManifestEntry, **fields: object) -> Manifest:
+    """The heartbeat that the writer of ``entry`` appends next."""
+    last = entry.manifest
     beat = replace(
         last,
         manifest_number=last.manifest_number + 1,
-        previous_digest=link.digest,
+        previous_digest=entry.digest,
         kind=ManifestKind.HEARTBEAT,
         state=None,
         state_at=last.state_at or last.manifest_number,
@@ -72,19 +72,19 @@ def following(link: Link, **fields: object) -> Manifest:
     return replace(beat, **fields)
 
 
-def check_chain(store: TroubledStore) -> list[Link]:
+def check_chain(store: TroubledStore) -> list[ManifestEntry]:
     """All manifests; each must follow the one before."""
     chain = Chain(store, PIPELINE)
     tail = chain.tail()
     assert tail is not None
-    return list(chain.links(1, tail.manifest.manifest_number))
+    return list(chain.entries(1, tail.manifest.manifest_number))
 
 
 class TestFounding:
     def test_the_first_one_founds(self) -> None:
         store = TroubledStore()
         lead = lead_of(store)
-        manifest = lead.link.manifest
+        manifest = lead.entry.manifest
         assert (manifest.manifest_number, manifest.term, manifest.writer) == (1, 1, "new")
         assert (manifest.identity, manifest.state) == (IDENTITY, OpenState())
 
@@ -99,9 +99,9 @@ class TestFounding:
             return origin()
 
         lead = candidate(store, turns).acquire(other_is_first)
-        assert lead is not None and lead.link.manifest.kind is ManifestKind.TAKEOVER
+        assert lead is not None and lead.entry.manifest.kind is ManifestKind.TAKEOVER
         assert turns.now - 100 >= TAKEOVER_S
-        assert [link.manifest.writer for link in check_chain(store)] == ["other", "new"]
+        assert [entry.manifest.writer for entry in check_chain(store)] == ["other", "new"]
 
     def test_the_source_is_asked_for_a_new_chain_only(self) -> None:
         store = TroubledStore()
@@ -124,28 +124,30 @@ class TestTakeover:
     def test_a_released_chain_is_taken_at_once(self) -> None:
         store, turns = TroubledStore(), Turns()
         old = lead_of(store, writer="old")
-        Chain(store, PIPELINE).append(following(old.link, released=True))
-        manifest = lead_of(store, turns).link.manifest
+        Chain(store, PIPELINE).append(following(old.entry, released=True))
+        manifest = lead_of(store, turns).entry.manifest
         assert turns.now == 100
         assert (manifest.term, manifest.released, manifest.kind) == (2, False, "takeover")
 
     def test_a_wait_is_said_once(self) -> None:
         """However often the chain grows meanwhile, and with whom it waits for."""
         store = TroubledStore()
-        last = [lead_of(store, writer="old").link]
+        last = [lead_of(store, writer="old").entry]
 
         def grow() -> None:
             if len(last) < 20:
                 last.append(Chain(store, PIPELINE).append(following(last[-1])))
 
-        with capture_logs() as told:
+        with capture_logs() as reported:
             lead_of(store, Turns(grow))
-        waits = [one for one in told if one["event"].startswith("waiting: ")]
+        waits = [one for one in reported if one["event"].startswith("waiting: ")]
         assert [(one["writer"], one["takeover_after_s"]) for one in waits] == [("old", TAKEOVER_S)]
         Chain(store, PIPELINE).append(following(check_chain(store)[-1], released=True))
-        with capture_logs() as told:
+        with capture_logs() as reported:
             lead_of(store, writer="third")
-        assert [one["event"] for one in told] == ["took over"], "a released chain is not waited for"
+        assert [one["event"] for one in reported] == ["took over"], (
+            "a released chain is not waited for"
+        )
 
     def test_silence_is_waited_for(self) -> None:
         store, turns = TroubledStore(), Turns()
@@ -155,18 +157,18 @@ class TestTakeover:
 
     def test_a_chain_that_grows_is_left_alone(self) -> None:
         store, turns = TroubledStore(), Turns()
-        chain, last = Chain(store, PIPELINE), [lead_of(store, writer="old").link]
+        chain, last = Chain(store, PIPELINE), [lead_of(store, writer="old").entry]
 
         def beat() -> None:
             if turns.now < 200:
                 last.append(chain.append(following(last[-1])))
 
         turns.meanwhile = beat
-        manifest = lead_of(store, turns).link.manifest
+        manifest = lead_of(store, turns).entry.manifest
         assert TAKEOVER_S - 1 <= turns.now - 200 <= TAKEOVER_S + 1
         assert manifest.manifest_number == last[-1].manifest.manifest_number + 1
 
-    def test_probes_that_fail_start_the_wait_anew(self) -> None:
+    def test_probes_that_fail_start_the_wait_again(self) -> None:
         store, turns = TroubledStore(), Turns()
         lead_of(store, writer="old")
 
@@ -198,28 +200,30 @@ class TestTakeover:
         old = lead_of(store, writer="old")
         lead_of(store)
         with pytest.raises(Fenced):
-            Chain(store, PIPELINE).append(following(old.link))
+            Chain(store, PIPELINE).append(following(old.entry))
 
     def test_its_state_is_that_of_the_chain(self) -> None:
         store = TroubledStore()
         old = lead_of(store, writer="old")
-        Chain(store, PIPELINE).append(following(old.link))
+        Chain(store, PIPELINE).append(following(old.entry))
         lead = lead_of(store)
-        assert lead.link.manifest.state == lead.state == OpenState()
+        assert lead.entry.manifest.state == lead.state == OpenState()
 
     def test_it_says_nothing_again_that_the_manifest_before_it_says(self) -> None:
         store = TroubledStore()
         old = lead_of(store, writer="old")
-        said: dict[str, object] = {
+        reported: dict[str, object] = {
             "checks": (Check("v", "public.t", "f", 0, 0, 0),),
             "accepted": ("r",),
             "refused": (Answer("q", RequestState.FAILED),),
             "released": True,
             "uploading": (2,),
         }
-        before = following(old.link, source_time_us=7, state=OpenState(), state_at=None, **said)
+        before = following(
+            old.entry, source_time_us=7, state=OpenState(), state_at=None, **reported
+        )
         Chain(store, PIPELINE).append(before)
-        made = lead_of(store).link.manifest
+        made = lead_of(store).entry.manifest
         mute = Manifest.__struct_defaults__
         names = Manifest.__struct_fields__[-len(mute) :]
         silent = dict(zip(names, mute, strict=True))
@@ -231,10 +235,10 @@ class TestTakeover:
         """The chain was written by a worker that believed a clock which was wrong."""
         store = TroubledStore()
         old = lead_of(store, writer="old")
-        wrong = following(old.link, source_time_us=9 * 10**18, written_at_us=1_700_000_000_000_000)
+        wrong = following(old.entry, source_time_us=9 * 10**18, written_at_us=1_700_000_000_000_000)
         Chain(store, PIPELINE).append(wrong)
         lead = lead_of(store)
-        assert lead.link.manifest.source_time_us == 1_700_000_000_000_000
+        assert lead.entry.manifest.source_time_us == 1_700_000_000_000_000
 
     def test_one_that_was_stopped_takes_nothing(self) -> None:
         store, turns = TroubledStore(), Turns()
@@ -248,7 +252,7 @@ class TestTakeover:
         lead_of(store, writer="old")
         store.after = Failing("create", "log/", 1)
         lead = lead_of(store, turns)
-        assert lead.link.manifest.manifest_number == 2
+        assert lead.entry.manifest.manifest_number == 2
         assert turns.now - 100 < 2 * TAKEOVER_S
 
     @pytest.mark.parametrize("kind", ["exists", "get", "create"])
@@ -256,7 +260,7 @@ class TestTakeover:
         store = TroubledStore()
         lead_of(store, writer="old")
         store.before = Failing(kind, "log/", 3)
-        assert lead_of(store).link.manifest.term == 2
+        assert lead_of(store).entry.manifest.term == 2
 
 
 class _Writer:
@@ -265,7 +269,7 @@ class _Writer:
     def __init__(
         self, store: TroubledStore, lead: Lead, *, chosen: random.Random, turns: Turns
     ) -> None:
-        self.appended = [lead.link]
+        self.appended = [lead.entry]
         self._chain = Chain(store, PIPELINE)
         self._chosen = chosen
         self._turns = turns
@@ -307,7 +311,7 @@ def test_no_interleaving_forks_the_chain(seed: int) -> None:
     for _ in range(20):
         chosen.choice((old, new)).step()
 
-    links = check_chain(store)
-    assert links == old.appended + new.appended
-    terms = [link.manifest.term for link in links]
+    entries = check_chain(store)
+    assert entries == old.appended + new.appended
+    terms = [entry.manifest.term for entry in entries]
     assert terms == [1] * len(old.appended) + [2] * len(new.appended)

@@ -97,7 +97,7 @@ def test_what_is_said_of_tables_changes() -> None:
 
 
 def test_what_no_session_goes_by_begins_none() -> None:
-    """A copy in one snapshot would begin anew with it."""
+    """A copy in one snapshot would start again with it."""
     file = File()
     retention, slo, merge = {"parts_days": 3.0}, {"window_s": 77.0}, {"parts_max": 5}
     assert not file.write(make(retention=retention, slo=slo, merge=merge))
@@ -136,7 +136,7 @@ def test_without_a_file_nothing_changes() -> None:
 
 @pytest.mark.parametrize("value", ["[" * 5_000, "1" * 5_000, '"\\ud800"', "0x" + "f" * 5_000])
 def test_a_file_that_no_parser_takes_changes_nothing(value: str, tmp_path: Path) -> None:
-    """Whatever an editor, or somebody with ill will, has left there: the worker goes on."""
+    """Whatever an editor, or someone with ill will, has left there: the worker goes on."""
     path, now = tmp_path / "tideline.toml", [0.0]
     live = LiveSettings(
         make(),

@@ -7,10 +7,17 @@ from typing import Any
 
 from tests.fixtures.core import IDENTITY, TABLE, first_manifest
 from tests.fixtures.systems import REAL
-from tideline.contract.manifest import Check, Floor, Manifest, OpenState, SchemaEvent, Truncate
+from tideline.contract.manifest import (
+    Check,
+    DeleteBefore,
+    Manifest,
+    OpenState,
+    SchemaEvent,
+    Truncate,
+)
 from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Answer, RequestState
-from tideline.store.chain import Link
+from tideline.store.chain import ManifestEntry
 from tideline_capture.core.segment import Segment
 from tideline_capture.manifests import Manifests
 
@@ -40,7 +47,7 @@ def test_what_the_core_decides_of_a_manifest_is_in_a_segment() -> None:
 
 
 def test_every_field_of_a_segment_arrives() -> None:
-    said: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "first_seq": 1,
         "last_seq": 2,
         "position": PostgresPosition(7),
@@ -48,21 +55,21 @@ def test_every_field_of_a_segment_arrives() -> None:
         "source_time_us": 9,
         "schema_events": (SchemaEvent(1, TABLE, "f", None, "neutral"),),
         "truncates": (Truncate(2, TABLE),),
-        "floors": (Floor(TABLE, 1, "r"),),
+        "deletes_before": (DeleteBefore(TABLE, 1, "r"),),
         "accepted": ("r",),
         "state": OpenState(),
     }
     segment = Segment(
-        **said,
+        **reported,
         state_changed=True,
         finished=(Answer("r", RequestState.DONE),),
         refused=(Answer("q", RequestState.REFUSED),),
     )
     check = Check("v", TABLE, "f", 0, 0, 0)
-    manifest = Manifests(Link(first_manifest(), b"", "d"), OpenState(), REAL).segment(
+    manifest = Manifests(ManifestEntry(first_manifest(), b"", "d"), OpenState(), REAL).segment(
         segment, (), (check,)
     )
-    assert {name: getattr(manifest, name) for name in said} == said
+    assert {name: getattr(manifest, name) for name in reported} == reported
     assert manifest.checks == (check,)
     ended = (*manifest.finished, *manifest.refused)
     assert [(one.request_id, one.manifest_number) for one in ended] == [("r", 2), ("q", 2)]
@@ -86,11 +93,11 @@ def segment_of(*recent: str, ended: str) -> Segment:
 def test_an_answer_keeps_the_number_of_the_manifest_that_has_it() -> None:
     """A segment that was sealed while the one before it was still being uploaded has both answers
     without a number: clients look for each in the manifest that it names."""
-    made = Manifests(Link(first_manifest(), b"", "d"), OpenState(), REAL)
+    made = Manifests(ManifestEntry(first_manifest(), b"", "d"), OpenState(), REAL)
     sealed = [segment_of("a", ended="a"), segment_of("a", "b", ended="b")]
     for segment in sealed:
         manifest = made.segment(segment, ())
-        made.appended(Link(manifest, b"", "d"))
+        made.appended(ManifestEntry(manifest, b"", "d"))
         assert [one.manifest_number for one in manifest.finished] == [manifest.manifest_number]
     assert manifest.state is not None
     recent = {one.request_id: one.manifest_number for one in manifest.state.recent}

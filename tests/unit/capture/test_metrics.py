@@ -41,11 +41,11 @@ NOW = 1_000.0
 
 
 def core(governor: Governor | None = None) -> Worker:
-    orders = SimpleNamespace(governor=governor or Governor(LIMITS))
+    scheduler = SimpleNamespace(governor=governor or Governor(LIMITS))
     made = SimpleNamespace(
         state=SimpleNamespace(last_seq=900, requests=[1]),
-        dumps=SimpleNamespace(redone=2, orders=orders),
-        strange_marks=3,
+        dumps=SimpleNamespace(redone=2, scheduler=scheduler),
+        unknown_watermarks=3,
     )
     return cast(Worker, made)
 

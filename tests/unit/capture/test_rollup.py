@@ -56,8 +56,8 @@ def plain(root: Path, manifests: int) -> History:
 
 
 def parts_in(history: History, block: Block) -> list[Part]:
-    links = history.chain.links(block.first_manifest, block.last_manifest)
-    return [part for link in links for part in link.manifest.parts]
+    entries = history.chain.entries(block.first_manifest, block.last_manifest)
+    return [part for entry in entries for part in entry.manifest.parts]
 
 
 def rolled(block: Block) -> list[Part]:
@@ -67,8 +67,8 @@ def rolled(block: Block) -> list[Part]:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_block_holds_the_same_manifests_and_the_same_rows(tmp_path: Path, seed: int) -> None:
     history = random_history(tmp_path, seed, 34)
-    raws = [link.raw for link in history.chain.links(1, 30)]
-    parts = [part for link in history.chain.links(1, 30) for part in link.manifest.parts]
+    raws = [entry.raw for entry in history.chain.entries(1, 30)]
+    parts = [part for entry in history.chain.entries(1, 30) for part in entry.manifest.parts]
     blocks = roll_up(history)
     assert [(b.block_number, b.first_manifest, b.last_manifest) for b in blocks] == [
         (1, 1, 10),
@@ -114,7 +114,7 @@ def test_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_killed_one_is_gone_on_with(tmp_path: Path) -> None:
-    """Killed at each request that writes, with and without its effect; then started anew."""
+    """Killed at each request that writes, with and without its effect; then restarted."""
     expected = None
     for kill in range(1, 5):
         for effect in (False, True):
@@ -220,7 +220,7 @@ def test_parts_belong_to_the_manifest_that_names_them(tmp_path: Path) -> None:
 
 def test_a_part_that_is_gone_stays_named(tmp_path: Path) -> None:
     history = plain(tmp_path, 10)
-    parts = [part for link in history.chain.links(1, 10) for part in link.manifest.parts]
+    parts = [part for entry in history.chain.entries(1, 10) for part in entry.manifest.parts]
     history.part_path(parts[3].key).unlink()
     (block,) = roll_up(history)
     assert [file.rows for file in block.files] in ([8, 1], [1, 8])
@@ -230,7 +230,7 @@ def test_a_part_that_is_gone_stays_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["digest", "rows"])
 def test_a_damaged_part_is_a_named_error(tmp_path: Path, damage: str) -> None:
     history = plain(tmp_path, 10)
-    parts = [part for link in history.chain.links(1, 10) for part in link.manifest.parts]
+    parts = [part for entry in history.chain.entries(1, 10) for part in entry.manifest.parts]
     if damage == "digest":
         history.part_path(parts[3].key).write_bytes(b"PAR1")
     else:
@@ -244,15 +244,15 @@ def test_a_damaged_part_is_a_named_error(tmp_path: Path, damage: str) -> None:
 def test_files_that_hold_less_are_not_a_block(tmp_path: Path) -> None:
     history = plain(tmp_path, 10)
     (block,) = roll_up(history)
-    manifests: Sequence[Manifest] = [link.manifest for link in history.chain.links(1, 10)]
+    manifests: Sequence[Manifest] = [entry.manifest for entry in history.chain.entries(1, 10)]
     check_files(block, manifests)
     less = replace(block.files[0], rows=8, operations={"c": 8})
     for files in ((), (less,), (*block.files, made_part(1, 2))):
         with pytest.raises(CorruptData, match="block 1 do not hold"):
             check_files(replace(block, files=files), manifests)
-    links = [(link.manifest, link.raw) for link in history.chain.links(1, 10)]
+    entries = [(entry.manifest, entry.raw) for entry in history.chain.entries(1, 10)]
     with pytest.raises(InvariantBroken, match=PLAIN):
-        make_block(links, [less])
+        make_block(entries, [less])
     assert encode_block(decode_block(encode_block(block))) == encode_block(block)
 
 
@@ -268,7 +268,7 @@ def test_memory_is_bounded_by_the_file_not_by_the_block(tmp_path: Path) -> None:
                 for at, text in enumerate(texts)
             )
         )
-    sizes = [part.bytes for link in history.chain.links(1, 10) for part in link.manifest.parts]
+    sizes = [part.bytes for entry in history.chain.entries(1, 10) for part in entry.manifest.parts]
     pool = pa.default_memory_pool()
     before = pool.bytes_allocated()
     peak = 0

@@ -32,25 +32,25 @@ from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import WorkerStatus
 from tideline.settings import Capture
 from tideline.store.chain import Chain
+from tideline_capture.control_thread import ControlThread
 from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
 from tideline_capture.core.events import (
     Arrival,
     Boundary,
     LogBatch,
-    Mark,
-    MarkKind,
     RequestArrived,
-    StrangeMark,
+    UnknownWatermark,
+    Watermark,
+    WatermarkKind,
 )
 from tideline_capture.core.facts import CatalogRound, Snapshot, SourceLoad
-from tideline_capture.desk import Desk
 from tideline_capture.health import Health
 from tideline_capture.leadership import Lead
 from tideline_capture.live import LiveSettings
 from tideline_capture.metrics import Metrics
-from tideline_capture.runtime import CaptureSession, Crew
+from tideline_capture.runtime import CaptureSession, WorkerRuntime
 from tideline_capture.sources.base import Source
-from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.watermark_key import WatermarkKey
 from tideline_capture.uploader import Uploader
 
 PATIENCE_S = 60.0
@@ -149,10 +149,10 @@ class FakeSource:
         self.opened = True
         return self.reader
 
-    def chunk_reader(self, key: MarkKey) -> LockedChunks:
+    def chunk_reader(self, key: WatermarkKey) -> LockedChunks:
         return LockedChunks()
 
-    def watch(self, key: MarkKey) -> FakeWatch:
+    def watch(self, key: WatermarkKey) -> FakeWatch:
         return self.watching
 
     def keep_copies(self, tokens: Collection[str]) -> None:
@@ -182,17 +182,17 @@ class Rig:
 
     def __init__(self, **settings: Any) -> None:
         self.store = TroubledStore()
-        self.source, self.desk = FakeSource(), FakeDesk()
+        self.source, self.control_thread = FakeSource(), FakeDesk()
         self.stopping = threading.Event()
         chain = Chain(self.store, "p")
         chain.write_schema(SCHEMA)
-        link = chain.append(first_manifest(state=STATE))
-        self.uploader = Uploader(self.store, chain, Lead(link, STATE, 0.0), REAL, heartbeat_s=60.0)
+        entry = chain.append(first_manifest(state=STATE))
+        self.uploader = Uploader(self.store, chain, Lead(entry, STATE, 0.0), REAL, heartbeat_s=60.0)
         self.uploader.start()
-        crew = Crew(
+        runtime = WorkerRuntime(
             chain,
             self.uploader,
-            cast(Desk, self.desk),
+            cast(ControlThread, self.control_thread),
             Metrics("p", REAL),
             "w",
             self.stopping,
@@ -204,8 +204,8 @@ class Rig:
         self.chain = chain
         self.session = CaptureSession(
             cast(Source, self.source),
-            crew,
-            link,
+            runtime,
+            entry,
             STATE,
             settings=limits_with(**{"flush_interval_s": 0.01, "stop_timeout_s": 0.1, **settings}),
             policy=POLICY,
@@ -273,17 +273,17 @@ def test_what_ended_before_is_told_again(rig: Rig) -> None:
     """The worker before may have died between a manifest and its answer."""
     rig.start()
     eventually(lambda: rig.source.reader.polls)
-    assert rig.desk.answers[0] == ENDED
+    assert rig.control_thread.answers[0] == ENDED
 
 
 def test_a_stop_makes_durable_what_is_whole(rig: Rig) -> None:
     rig.start()
     eventually(lambda: rig.source.reader.polls)
-    rig.desk.arrivals.put(asked("r"))
-    eventually(lambda: rig.desk.acknowledged)
+    rig.control_thread.arrivals.put(asked("r"))
+    eventually(lambda: rig.control_thread.acknowledged)
     rig.stop()
     assert rig.wait() is None
-    assert "r" in {one for link in rig.chain.links(1, 3) for one in link.manifest.accepted}
+    assert "r" in {one for entry in rig.chain.entries(1, 3) for one in entry.manifest.accepted}
     assert rig.source.reader.closed
 
 
@@ -311,7 +311,7 @@ def test_many_requests_at_once_are_taken_in_many_turns(
     monkeypatch.setattr(core, "begin_turn", turn)
     monkeypatch.setattr(core, "on_arrival", request)
     for number in range(20):
-        rig.desk.arrivals.put(asked(f"r{number}"))
+        rig.control_thread.arrivals.put(asked(f"r{number}"))
     rig.start()
     eventually(lambda: taken.count("request") == 20)
     assert "request request" not in " ".join(taken)
@@ -322,33 +322,33 @@ class TestAcknowledged:
         rig.start()
         eventually(lambda: rig.source.reader.polls)
         rig.store.before = Failing("create", "/log/", 1_000_000)
-        rig.desk.arrivals.put(asked("r"))
+        rig.control_thread.arrivals.put(asked("r"))
         eventually(lambda: rig.uploader.unavailable_since is not None)
-        assert rig.desk.acknowledged == []
-        assert {answer.request_id for answer in rig.desk.answers} == {"ended"}
+        assert rig.control_thread.acknowledged == []
+        assert {answer.request_id for answer in rig.control_thread.answers} == {"ended"}
         rig.store.before = lambda kind, key: None
-        eventually(lambda: rig.desk.acknowledged == ["m-r"])
+        eventually(lambda: rig.control_thread.acknowledged == ["m-r"])
 
     def test_what_is_durable_after_the_session_is_told_too(self, rig: Rig) -> None:
         rig.start()
         eventually(lambda: rig.source.reader.polls)
         rig.store.before = Failing("create", "/log/", 1_000_000)
-        rig.desk.arrivals.put(asked("r"))
+        rig.control_thread.arrivals.put(asked("r"))
         eventually(lambda: rig.uploader.unavailable_since is not None)
         rig.source.reader.batches.append(Unavailable("the source went away"))
         assert isinstance(rig.wait(), Unavailable)
         rig.store.before = lambda kind, key: None
         rig.uploader.drain(PATIENCE_S)
-        assert rig.desk.acknowledged == []
-        rig.session.tell()
-        assert rig.desk.acknowledged == ["m-r"]
+        assert rig.control_thread.acknowledged == []
+        rig.session.report()
+        assert rig.control_thread.acknowledged == ["m-r"]
 
 
 def test_for_a_request_of_an_unknown_table_the_catalog_is_looked_at_soon(rig: Rig) -> None:
     rig.start()
     eventually(lambda: rig.source.watching.rounds == 1)
     unknown = DumpRequest("u", ("public.unknown",))
-    rig.desk.arrivals.put(RequestArrived("m-u", unknown))
+    rig.control_thread.arrivals.put(RequestArrived("m-u", unknown))
     eventually(lambda: rig.source.watching.rounds > 1)
 
 
@@ -362,7 +362,7 @@ def test_a_catalog_that_does_not_answer_ends_the_session() -> None:
     rig.source.watching.answering.clear()
     # Not before: until then a catalog that answers late on a busy machine would be a silent one.
     rig.session._silence_max_s = 0.3
-    assert "said nothing of its catalog" in str(rig.wait())
+    assert "reported nothing of its catalog" in str(rig.wait())
     rig.source.watching.answering.set()
     rig.stop()
 
@@ -373,7 +373,7 @@ class TestConfirmed:
         eventually(lambda: rig.source.reader.polls)
         rig.store.before = Failing("create", "/log/", 1_000_000)
         rig.source.reader.batches.append(boundary(500))
-        rig.desk.arrivals.put(asked("r"))
+        rig.control_thread.arrivals.put(asked("r"))
         eventually(lambda: rig.uploader.unavailable_since is not None)
         assert PostgresPosition(500) not in rig.source.reader.confirmed
         rig.store.before = lambda kind, key: None
@@ -388,9 +388,9 @@ class TestStoreBehind:
         behind = Capture().upload_bytes_max + 1
         monkeypatch.setattr(Uploader, "pending_bytes", property(lambda self: behind))
         rig.start()
-        eventually(lambda: rig.desk.statuses)
+        eventually(lambda: rig.control_thread.statuses)
         time.sleep(0.2)  # four times as long as the log may be silent
-        assert rig.desk.statuses[-1].note is not None
+        assert rig.control_thread.statuses[-1].note is not None
         assert (rig.source.reader.polls, rig.source.reader.waits, rig.ended) == (0, 0, [])
         rig.source.reader.batches.append(boundary(500))
         monkeypatch.undo()
@@ -401,7 +401,7 @@ class TestStoreBehind:
         rig.start()
         eventually(lambda: rig.source.reader.polls)
         rig.store.before = Failing("create", "/log/", 1_000_000)
-        rig.desk.arrivals.put(asked("r"))
+        rig.control_thread.arrivals.put(asked("r"))
         eventually(lambda: rig.uploader.unavailable_since is not None)
         rig.stopping.set()
         assert isinstance(rig.wait(), Unavailable)
@@ -432,7 +432,7 @@ class TestEnds:
         assert isinstance(rig.wait(), kind)
 
     def test_so_does_the_desk(self, rig: Rig) -> None:
-        rig.desk.failure = InvariantBroken("a bug")
+        rig.control_thread.failure = InvariantBroken("a bug")
         rig.start()
         assert isinstance(rig.wait(), InvariantBroken)
 
@@ -451,36 +451,38 @@ def test_an_answer_that_is_not_durable_is_told_to_nobody(rig: Rig) -> None:
     rig.start()
     eventually(lambda: rig.source.reader.polls)
     rig.session.core.state.recent.remember(replace(ENDED, request_id="fresh", manifest_number=None))
-    rig.desk.arrivals.put(asked("fresh"))
-    rig.desk.arrivals.put(asked("ended"))
-    eventually(lambda: rig.desk.answers.count(ENDED) == 2)
-    assert "fresh" not in {answer.request_id for answer in rig.desk.answers}
+    rig.control_thread.arrivals.put(asked("fresh"))
+    rig.control_thread.arrivals.put(asked("ended"))
+    eventually(lambda: rig.control_thread.answers.count(ENDED) == 2)
+    assert "fresh" not in {answer.request_id for answer in rig.control_thread.answers}
 
 
 class TestStrangers:
-    """What a session says of clocks that differ, and of marks that somebody else writes."""
+    """What a session says of clocks that differ, and of marks that someone else writes."""
 
     def test_clocks_that_are_apart_are_noted_while_they_are(self, rig: Rig) -> None:
         ahead = time.time_ns() // 1000 + 7_200_000_000
         rig.source.watching.busy = SourceLoad(clock_us=ahead)
         rig.start()
-        eventually(lambda: rig.desk.statuses and rig.desk.statuses[-1].note is not None)
-        assert "ahead of this machine's" in str(rig.desk.statuses[-1].note)
+        eventually(
+            lambda: rig.control_thread.statuses and rig.control_thread.statuses[-1].note is not None
+        )
+        assert "ahead of this machine's" in str(rig.control_thread.statuses[-1].note)
         rig.source.watching.busy = right = SourceLoad(clock_us=time.time_ns() // 1000)
         rig.session._found.put(right)
-        eventually(lambda: rig.desk.statuses[-1].note is None)
+        eventually(lambda: rig.control_thread.statuses[-1].note is None)
 
     def test_marks_of_somebody_else_are_named_once(self, rig: Rig) -> None:
         """Not their content, and not those that a session before may have left."""
-        own, strange = Mark(MarkKind.CATALOG_LOW, "t", 0), StrangeMark()
+        own, strange = Watermark(WatermarkKind.CATALOG_LOW, "t", 0), UnknownWatermark()
         batches = [
             LogBatch((), 0, (one,), None, False, np.array([1], np.int64))
             for one in (strange, own, strange, strange)
         ]
-        with capture_logs() as said:
+        with capture_logs() as reported:
             rig.source.reader.batches += batches
             rig.start()
-            eventually(lambda: len(rig.desk.statuses) > 1)
+            eventually(lambda: len(rig.control_thread.statuses) > 1)
             rig.stop()
-        assert rig.session.core.strange_marks == 2
-        assert sum("looks like a mark" in one["event"] for one in said) == 1
+        assert rig.session.core.unknown_watermarks == 2
+        assert sum("looks like a watermark" in one["event"] for one in reported) == 1

@@ -26,9 +26,9 @@ from tideline.contract.manifest import (
 from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Answer, RequestState
 from tideline.control.record import confirmed
-from tideline.store.chain import Chain, Link
+from tideline.store.chain import Chain, ManifestEntry
 from tideline_capture.core.events import Rows
-from tideline_capture.core.segment import Segment, Spill
+from tideline_capture.core.segment import PartialFlush, Segment
 from tideline_capture.health import Health
 from tideline_capture.leadership import Lead
 from tideline_capture.uploader import Restart, Uploader
@@ -46,7 +46,7 @@ EMPTY = Segment(
     schemas=(),
     schema_events=(),
     truncates=(),
-    floors=(),
+    deletes_before=(),
     accepted=(),
     finished=(),
     refused=(),
@@ -81,18 +81,18 @@ class Rig:
     def __init__(self, heartbeat_s: float = 60.0) -> None:
         self.store = TroubledStore()
         self.chain = Chain(self.store, "p")
-        self.durable: list[tuple[Link, Segment | None]] = []
+        self.durable: list[tuple[ManifestEntry, Segment | None]] = []
         self.heartbeat_s = heartbeat_s
         self.uploader = self.build(self.chain.append(first_manifest()), OpenState())
 
-    def build(self, tail: Link, state: OpenState) -> Uploader:
+    def build(self, tail: ManifestEntry, state: OpenState) -> Uploader:
         made = Uploader(
             self.store, self.chain, Lead(tail, state, 0.0), REAL, heartbeat_s=self.heartbeat_s
         )
-        made.on_durable = lambda link, sealed: self.durable.append((link, sealed))
+        made.on_durable = lambda entry, sealed: self.durable.append((entry, sealed))
         return made
 
-    def run(self, *items: Segment | Spill | Restart) -> list[Manifest]:
+    def run(self, *items: Segment | PartialFlush | Restart) -> list[Manifest]:
         """Submit, wait until all is durable; the manifests after the first."""
         if not self.uploader._thread.is_alive():
             self.uploader.start()
@@ -104,7 +104,9 @@ class Rig:
     def manifests(self) -> list[Manifest]:
         tail = self.chain.tail()
         assert tail is not None
-        return [link.manifest for link in self.chain.links(1, tail.manifest.manifest_number)][1:]
+        return [entry.manifest for entry in self.chain.entries(1, tail.manifest.manifest_number)][
+            1:
+        ]
 
     def stored(self, manifest: Manifest) -> list[bytes | None]:
         return [self.store.get(part.key) for part in manifest.parts]
@@ -154,7 +156,7 @@ class TestOrder:
             (3, 3, 3),
             (4, 4, 8),
         ]
-        assert [link.manifest for link, _ in rig.durable] == manifests
+        assert [entry.manifest for entry, _ in rig.durable] == manifests
         assert rig.uploader.pending_bytes == 0
 
     def test_parts_and_schemas_are_there_before_the_manifest(self, rig: Rig) -> None:
@@ -263,10 +265,10 @@ class TestFenced:
 
 
 class TestSpill:
-    def spills(self) -> list[Spill]:
+    def spills(self) -> list[PartialFlush]:
         return [
-            Spill((make_rows([("c", 1, "a")], 1),), ()),
-            Spill((make_rows([("c", 2, "b")], 2),), ()),
+            PartialFlush((make_rows([("c", 1, "a")], 1),), ()),
+            PartialFlush((make_rows([("c", 2, "b")], 2),), ()),
         ]
 
     def test_one_manifest_names_them_all(self, rig: Rig) -> None:
@@ -308,7 +310,7 @@ class TestSpill:
         rig = Rig(heartbeat_s=0.3)
         rig.store.after = lambda kind, key: time.sleep(0.005) if kind == "put" else None
         for number in range(80):
-            rig.uploader.submit(Spill((make_rows([("c", 1, "a")], number + 1),), ()))
+            rig.uploader.submit(PartialFlush((make_rows([("c", 1, "a")], number + 1),), ()))
         rig.uploader.start()
         rig.uploader.drain(PATIENCE_S)
         rig.uploader.stop()
@@ -397,12 +399,12 @@ class TestState:
         assert [one.manifest_number for one in manifest.finished] == [3]
 
     def test_so_do_refusals(self, rig: Rig) -> None:
-        """Askers believe an end where the manifest that it names has it, and no other."""
+        """SimulatedClients believe an end where the manifest that it names has it, and no other."""
         refused = Answer("r", RequestState.REFUSED, error="no captured table matches 'x'")
         manifest = rig.run(sealed(1), sealed(1, refused=(refused,)))[-1]
-        (told,) = manifest.refused
-        assert told == replace(refused, manifest_number=3)
-        assert confirmed(rig.chain, told) == told
+        (reported,) = manifest.refused
+        assert reported == replace(refused, manifest_number=3)
+        assert confirmed(rig.chain, reported) == reported
 
 
 class TestRelease:

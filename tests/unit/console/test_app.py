@@ -250,7 +250,7 @@ def test_dump_of_a_range_with_keys_beside(monkeypatch: pytest.MonkeyPatch) -> No
     assert request.priority == -3
 
 
-def told(monkeypatch: pytest.MonkeyPatch, *words: str) -> Command:
+def reported(monkeypatch: pytest.MonkeyPatch, *words: str) -> Command:
     """The command that a command line sends."""
     sent: list[Command] = []
 
@@ -258,7 +258,7 @@ def told(monkeypatch: pytest.MonkeyPatch, *words: str) -> Command:
         sent.append(command)
         return 0
 
-    monkeypatch.setattr("tideline_console.steer.run", note)
+    monkeypatch.setattr("tideline_console.control.run", note)
     monkeypatch.setattr("tideline_console.commands.requests.settings_at", lambda _config: None)
     result = CliRunner().invoke(entry.app, list(words), catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -267,10 +267,10 @@ def told(monkeypatch: pytest.MonkeyPatch, *words: str) -> Command:
 
 def test_commands_to_dumps_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
     for action in (Action.PAUSE, Action.RESUME, Action.CANCEL):
-        command = told(monkeypatch, action.value, "cli-1", "cli-2")
+        command = reported(monkeypatch, action.value, "cli-1", "cli-2")
         assert (command.action, command.requests) == (action, ("cli-1", "cli-2"))
-        assert told(monkeypatch, action.value, "--all").requests is None
-    tuned = told(monkeypatch, "tune", "--all", "--chunk-rows", "default", "--delay-ms", "50")
+        assert reported(monkeypatch, action.value, "--all").requests is None
+    tuned = reported(monkeypatch, "tune", "--all", "--chunk-rows", "default", "--delay-ms", "50")
     assert (tuned.action, tuned.chunk_rows, tuned.delay_ms) == (Action.TUNE, "default", 50)
 
 

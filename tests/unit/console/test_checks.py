@@ -1,4 +1,4 @@
-"""What doctor says of connections that somebody could read, or stand in for."""
+"""What doctor says of connections that someone could read, or stand in for."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_queue(url: str, warned: bool, monkeypatch: pytest.MonkeyPatch) -> N
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(checks, "Asker", Answers)
+    monkeypatch.setattr(checks, "ControlClient", Answers)
     asked = settings(control={"url": url})
     expected = [("control", "ok")] + [("control_encryption", "warning")] * warned
     assert names([*check_control(asked), *check_control_tls(asked)]) == expected

@@ -16,7 +16,7 @@ from tests.fixtures.core import first_manifest
 from tests.fixtures.settings import as_toml
 from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import ManifestKind, OpenState, Part, TableCondition, TableState
-from tideline.cost import Pace
+from tideline.cost import RequestRates
 from tideline.settings import Capture, Retention, load_settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
@@ -86,9 +86,9 @@ def test_what_is_not_given_is_in_the_settings(tmp_path: Path) -> None:
     )
     found = document(tmp_path, "--passive", "2")
     assert (found["traffic"]["tables"], found["traffic"]["busy"]) == (2, 2)
-    pace = found["pace"]
-    assert (pace["flush_s"], pace["heartbeat_s"], pace["parts_days"]) == (2, 3, 30)
-    assert pace["passive"] == 2
+    rates = found["pace"]
+    assert (rates["flush_s"], rates["heartbeat_s"], rates["parts_days"]) == (2, 3, 30)
+    assert rates["passive"] == 2
     assert document(tmp_path, "--tables", "9", "--heartbeat-s", "4")["traffic"]["tables"] == 9
 
 
@@ -106,14 +106,14 @@ def test_settings_with_a_mistake_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_models_defaults_are_those_of_the_settings() -> None:
-    pace, capture, retention = Pace(), Capture(), Retention()
-    assert (pace.flush_s, pace.heartbeat_s) == (capture.flush_interval_s, capture.heartbeat_s)
-    assert pace.takeover_after_s == capture.takeover_after_s
-    assert pace.catalog_interval_s == capture.catalog_interval_s
-    assert pace.segment_bytes_max == capture.segment_bytes_max
-    assert pace.rollup_file_bytes_max == capture.rollup_file_bytes_max
-    assert pace.parts_days == retention.parts_days
-    assert pace.removal_interval_s == retention.interval_s
+    rates, capture, retention = RequestRates(), Capture(), Retention()
+    assert (rates.flush_s, rates.heartbeat_s) == (capture.flush_interval_s, capture.heartbeat_s)
+    assert rates.takeover_after_s == capture.takeover_after_s
+    assert rates.catalog_interval_s == capture.catalog_interval_s
+    assert rates.segment_bytes_max == capture.segment_bytes_max
+    assert rates.rollup_file_bytes_max == capture.rollup_file_bytes_max
+    assert rates.parts_days == retention.parts_days
+    assert rates.removal_interval_s == retention.interval_s
 
 
 def chain_of(folder: Path, *, minutes: int) -> None:
@@ -122,7 +122,7 @@ def chain_of(folder: Path, *, minutes: int) -> None:
     chain = Chain(open_store(load_settings(folder / "tideline.toml").store), "shop")
     tables = {"public.a": TableState(), "public.b": TableState(), "public.c": TableState()}
     tables["public.d"] = TableState(condition=TableCondition.PARKED)
-    link, seq = None, 0
+    entry, seq = None, 0
     for number in range(1, minutes + 2):
         parts = [part("public.a", seq, {"c": 20, "u": 40})] if number > 1 else []
         parts += [part("public.b", seq + 60, {"r": 1})] if number == 2 else []
@@ -130,7 +130,7 @@ def chain_of(folder: Path, *, minutes: int) -> None:
         manifest = first_manifest(
             pipeline="shop",
             manifest_number=number,
-            previous_digest="" if link is None else link.digest,
+            previous_digest="" if entry is None else entry.digest,
             kind=ManifestKind.SEGMENT if parts else ManifestKind.HEARTBEAT,
             first_seq=first,
             last_seq=seq,
@@ -138,7 +138,7 @@ def chain_of(folder: Path, *, minutes: int) -> None:
             parts=tuple(parts),
             state=OpenState(tables=tables),
         )
-        link = chain.append(manifest)
+        entry = chain.append(manifest)
 
 
 def part(table: str, after_seq: int, operations: dict[str, int]) -> Part:

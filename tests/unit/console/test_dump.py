@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tideline.contract.errors import Unavailable
 from tideline.contract.request import Answer, DumpRequest, KeyRange, RequestState, TableProgress
-from tideline.control import Asker
+from tideline.control import ControlClient
 from tideline.control.client import RequestClient
 from tideline.control.exchange import End, ExchangeResult, Waits
 from tideline_console.dump import _finish, _note, warn_if_none_runs, watch
@@ -30,9 +30,9 @@ def test_who_has_sent_a_request_is_told_that_nobody_works(there: bool) -> None:
                 raise Unavailable("away")
             return []
 
-    told: list[str] = []
-    warn_if_none_runs(cast(Asker, Workers()), told.append)
-    assert len(told) == there
+    reported: list[str] = []
+    warn_if_none_runs(cast(ControlClient, Workers()), reported.append)
+    assert len(reported) == there
 
 
 def test_a_table_in_words() -> None:

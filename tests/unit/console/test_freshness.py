@@ -116,7 +116,7 @@ def test_an_idle_table_is_complete_through_the_newest_heartbeat() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "workers", "stage", "said"),
+    ("end", "workers", "stage", "reported"),
     [
         (
             tail(source_s=400, written_s=399),
@@ -166,12 +166,12 @@ def test_an_idle_table_is_complete_through_the_newest_heartbeat() -> None:
     ],
 )
 def test_what_stands_still_before_the_merge(
-    end: Manifest, workers: tuple[WorkerStatus, ...] | None, stage: Stage, said: str
+    end: Manifest, workers: tuple[WorkerStatus, ...] | None, stage: Stage, reported: str
 ) -> None:
     """Whatever it is, no table is complete beyond the last heartbeat that was captured."""
     found = late(LIVE, MERGED, end=end, workers=workers)
     assert found.stage is stage
-    assert said in found.reason
+    assert reported in found.reason
     assert table(LIVE, MERGED, end=end, workers=workers).complete_through_us == end.source_time_us
     # It is named first: merges that stand still as well are not what is waited for.
     assert late(BEHIND, MERGED, end=end, workers=workers).stage is stage
@@ -182,7 +182,7 @@ def test_a_worker_that_died_a_moment_ago_makes_nothing_late_yet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("runs", "stage", "said"),
+    ("runs", "stage", "reported"),
     [
         ((), Stage.SCHEDULE, "no merge has run since"),
         ((ran(700),), Stage.SCHEDULE, "the last merge of it ended at"),
@@ -211,22 +211,22 @@ def test_a_worker_that_died_a_moment_ago_makes_nothing_late_yet() -> None:
             "lost",
         ),
         (
-            (MergeRun("held", NOW - SECOND, held={A: "decide first"}),),
+            (MergeRun("held", NOW - SECOND, delayed={A: "decide first"}),),
             Stage.TABLE,
             "decide first",
         ),
     ],
 )
 def test_what_is_captured_and_not_merged(
-    runs: tuple[MergeRun, ...], stage: Stage, said: str
+    runs: tuple[MergeRun, ...], stage: Stage, reported: str
 ) -> None:
     found = late(BEHIND, MERGED, runs=runs)
-    assert (found.stage, said in found.reason) == (stage, True), found
+    assert (found.stage, reported in found.reason) == (stage, True), found
     assert table(BEHIND, MERGED, runs=runs).complete_through_us == NOW - 400 * SECOND
 
 
 @pytest.mark.parametrize(
-    ("state", "merged", "said"),
+    ("state", "merged", "reported"),
     [
         (LIVE, merged_to(31, 700, NOW, problem="it was set back (RESTORE)"), "RESTORE"),
         (LIVE, merged_to(31, 700, NOW, unproven=("version 9: DELETE",)), "version 9: DELETE"),
@@ -256,13 +256,13 @@ def test_what_is_captured_and_not_merged(
     ids=["restored", "foreign", "pending", "unknown", "undumped", "unproven", "blocked", "parked"],
 )
 def test_a_table_that_is_in_doubt_is_complete_through_nothing_newer(
-    state: TableState, merged: TableStatus | None, said: str
+    state: TableState, merged: TableStatus | None, reported: str
 ) -> None:
     found = table(state, merged)
     newest = NOW - 400 * SECOND
     assert found.complete_through_us is None or found.complete_through_us <= newest
     assert found.late is not None
-    assert (found.late.stage, said in found.late.reason) == (Stage.TABLE, True)
+    assert (found.late.stage, reported in found.late.reason) == (Stage.TABLE, True)
 
 
 def test_a_table_that_is_gone_is_not_late() -> None:
@@ -284,9 +284,14 @@ def test_the_objective_and_the_metrics() -> None:
         ran(10, "failed", error_kind="Unavailable"),
     )
     made, watch = status(BEHIND, MERGED, runs=runs)
-    kept = made.tables[0].slo
-    assert kept is not None and kept == made.slo
-    assert (kept.changes, kept.late, kept.percent, kept.burn) == (200, 4, 98.0, 2.0)
+    compliance = made.tables[0].slo
+    assert compliance is not None and compliance == made.slo
+    assert (compliance.changes, compliance.late, compliance.percent, compliance.burn) == (
+        200,
+        4,
+        98.0,
+        2.0,
+    )
     text = metrics(made, watch)
     labels = f'pipeline="shop",table="{A}"'
     for line in (

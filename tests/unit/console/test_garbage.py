@@ -42,9 +42,9 @@ def test_it_says_what_it_would_do_and_then_does_it(tmp_path: Path) -> None:
     for key in case.store.list("shop"):
         os.utime(case.history.part_path(key), (hours_ago, hours_ago))
     before = case.objects()
-    said = run(case, "--dry-run")
-    assert "removed: nobody needs it" in said and "dry run" in said
-    assert f"warehouse at {case.history.settings.warehouse.url}" in said.replace("\n", "")
+    reported = run(case, "--dry-run")
+    assert "removed: no one needs it" in reported and "dry run" in reported
+    assert f"warehouse at {case.history.settings.warehouse.url}" in reported.replace("\n", "")
     assert case.objects() == before
     run(case)
     assert before - case.objects() == case.old
@@ -54,4 +54,4 @@ def test_without_a_consumer_it_says_so(tmp_path: Path) -> None:
     case = Case(tmp_path)
     for key in case.store.list("shop/consumers"):
         case.store.delete(key)
-    assert "nobody has planned a merge yet" in run(case)
+    assert "no one has planned a merge yet" in run(case)

@@ -26,7 +26,7 @@ from tests.fixtures.parts import History, Row, Shaped, blocked, schema_of
 from tideline.contract import layout
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import matches
-from tideline.contract.plan import Stamp, app_id, build_of, newest_generation, of_build
+from tideline.contract.plan import CommitMetadata, app_id, build_of, newest_generation, of_build
 from tideline.contract.printable import as_code, command, printable, printable_json, toml_text
 from tideline.contract.schema import TableId, parse_table
 from tideline.settings import make_settings
@@ -64,9 +64,9 @@ def test_a_command_that_is_shown_can_be_pasted(hostile: Hostile, tmp_path: Path)
     table = str(TableId("public", hostile.name))
     shown = command("rebuild", table, "--mode", "append")
     assert printable(shown) == shown
-    said = f"tideline() {{ printf '%s\\0' \"$@\"; }}\n{shown[1:-1]}"
+    reported = f"tideline() {{ printf '%s\\0' \"$@\"; }}\n{shown[1:-1]}"
     done = subprocess.run(
-        ["bash", "-c", said], cwd=tmp_path, env={"LC_ALL": "C.UTF-8"}, capture_output=True
+        ["bash", "-c", reported], cwd=tmp_path, env={"LC_ALL": "C.UTF-8"}, capture_output=True
     )
     assert done.stderr == b""
     assert done.stdout.decode().split("\0") == ["rebuild", table, "--mode", "append", ""]
@@ -247,10 +247,12 @@ def test_a_setting_of_sparks_session_holds_no_reference() -> None:
     for table in TABLES:
         app = app_id("shop", "i1", str(table), 3)
         assert verbatim(app) == app
-        stamp = Stamp(app, "shop", "i1", str(table), 1, 2, 3, unproven=(str(table), "$"))
-        text = stamp.text()
+        commit_metadata = CommitMetadata(
+            app, "shop", "i1", str(table), 1, 2, 3, unproven=(str(table), "$")
+        )
+        text = commit_metadata.text()
         assert verbatim(text) == text and "$" not in text
-        assert Stamp.parse(text) == stamp
+        assert CommitMetadata.parse(text) == commit_metadata
 
 
 def test_app_ids_are_told_apart_and_ordinary_ones_stay() -> None:

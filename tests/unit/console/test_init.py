@@ -81,7 +81,7 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_faster_one_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the look and the writing somebody else makes the file."""
+    """Between the look and the writing someone else makes the file."""
     path = tmp_path / "tideline.toml"
     monkeypatch.setattr(Path, "exists", lambda self: False)
     path.write_text("mine")
@@ -111,7 +111,7 @@ def test_a_password_is_refused_and_never_shown(tmp_path: Path, words: tuple[str,
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ((), "nobody is there to be asked"),
+        ((), "no one is there to be asked"),
         (("--url", "oracle://u@h/d"), "must be postgresql://"),
         (("--url", "postgresql://h/d"), "names no user"),
         (("--url", "mysql://u@h/"), "not given: Tables"),

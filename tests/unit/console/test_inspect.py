@@ -134,12 +134,12 @@ def test_manifests(chain: Chain, config: Path) -> None:
 
 
 def test_one_manifest(chain: Chain, config: Path) -> None:
-    link = chain.read(2)
-    assert link is not None
+    entry = chain.read(2)
+    assert entry is not None
     out = inspect(config, "manifest", "2", "--values")
     document, _, hashed = out.rpartition("sha256 ")
-    assert json.loads(document) == json.loads(link.raw)
-    assert hashed.strip() == link.digest
+    assert json.loads(document) == json.loads(entry.raw)
+    assert hashed.strip() == entry.digest
     masked = json.loads(inspect(config, "manifest", "2").rpartition("sha256 ")[0])
     assert masked["parts"][0] == {**json.loads(document)["parts"][0], "key_min": "(masked)"}
     assert masked["state"]["requests"][0]["request"]["keys"] == "(masked)"

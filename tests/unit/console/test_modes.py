@@ -67,8 +67,8 @@ def test_files_of_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         file.write_text("canary")
         sections[section] = {**sections.get(section, {}), key: str(file)}
     assert found(tmp_path, 0o644, 0o640, **sections) == []
-    said = [f"everybody on this machine may read {name}" for name in names]
-    assert found(tmp_path, 0o644, 0o644, **sections) == said
+    reported = [f"everybody on this machine may read {name}" for name in names]
+    assert found(tmp_path, 0o644, 0o644, **sections) == reported
     monkeypatch.setattr(modes, "_MOUNTED", (str(tmp_path),))
     assert found(tmp_path, 0o644, 0o444, **sections) == [], "an engine's mount has a mode for all"
 

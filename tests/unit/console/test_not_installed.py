@@ -78,9 +78,9 @@ def outcomes(
 
 @pytest.mark.parametrize("source", ["postgresql://u@127.0.0.1:1/d", "mariadb://u@127.0.0.1:1/"])
 def test_each_command_names_an_extra(source: str, tmp_path: Path) -> None:
-    for line, (code, said) in outcomes(tmp_path, source, COMMANDS, tuple(EXTRAS)).items():
-        assert code == 2, (line, code, said)
-        assert re.search(r"hint: pip install 'tideline-cdc\[[a-z]+\]'", said), (line, said)
+    for line, (code, reported) in outcomes(tmp_path, source, COMMANDS, tuple(EXTRAS)).items():
+        assert code == 2, (line, code, reported)
+        assert re.search(r"hint: pip install 'tideline-cdc\[[a-z]+\]'", reported), (line, reported)
 
 
 def test_these_need_no_extra(tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ def test_these_need_no_extra(tmp_path: Path) -> None:
 def test_the_planner_alone_names_the_other_extra(tmp_path: Path) -> None:
     others = tuple(name for name in EXTRAS if name not in ("obstore", "deltalake"))
     lines = ("status --metrics", "inspect rows a")
-    for line, (_, said) in outcomes(tmp_path, "postgresql://u@h/d", lines, others).items():
-        assert "pip install 'tideline-cdc[capture]'" in said, (line, said)
+    for line, (_, reported) in outcomes(tmp_path, "postgresql://u@h/d", lines, others).items():
+        assert "pip install 'tideline-cdc[capture]'" in reported, (line, reported)
 
 
 def test_every_package_of_an_extra_is_known() -> None:

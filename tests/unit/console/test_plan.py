@@ -120,6 +120,6 @@ def test_a_default_costs_what_the_mode_makes_of_it(
     add = ColumnStep(StepKind.ADD, "c", type="int32", default="1")
     made.commit(Shaped(schema_of(T, {"id": "int32", "c": "int32"}, ["id"]), (add,)))
     (table,) = document(made, capsys)["tables"]
-    ((said, costs),) = [(step["effect"], step["cost"]) for step in table["steps"]]
-    assert said.endswith(effect)
+    ((reported, costs),) = [(step["effect"], step["cost"]) for step in table["steps"]]
+    assert reported.endswith(effect)
     assert costs == cost

@@ -19,7 +19,7 @@ from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 from tideline_console import rebuild
 from tideline_console.app import app
-from tideline_console.asked import RebuildOptions
+from tideline_console.arguments import RebuildOptions
 from tideline_console.rebuild import run
 
 T = "public.t"
@@ -67,15 +67,15 @@ def test_steps_are_taken_until_there_is_none(
     refused = answer(Outcome.REFUSED, error="the live table stands at manifest 6")
     script = Script(
         monkeypatch, step(), answer(Outcome.APPLIED), step(), refused, step(),
-        answer(Outcome.APPLIED, foreign_changes=("version 4: DELETE (undone by the swap)",)), None,
+        answer(Outcome.APPLIED, external_changes=("version 4: DELETE (undone by the swap)",)), None,
     )  # fmt: skip
     assert run(History(tmp_path).settings, T, RebuildOptions(accept_differences=True)) == 0
     assert script.ran == 3
     assert script.asked == [{"accept_differences": True}] * 4
-    said = capsys.readouterr().out
-    assert "stands at manifest 6" in said
-    assert "changed by somebody else: version 4: DELETE" in said
-    assert said.endswith("public.t is rebuilt, as history\n")
+    reported = capsys.readouterr().out
+    assert "stands at manifest 6" in reported
+    assert "changed by someone else: version 4: DELETE" in reported
+    assert reported.endswith("public.t is rebuilt, as history\n")
 
 
 def test_a_difference_ends_it(
@@ -90,7 +90,7 @@ def test_a_difference_ends_it(
 def test_a_table_that_is_held_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = Script(monkeypatch, step(held={T: "parts are removed"}))
+    script = Script(monkeypatch, step(delayed={T: "parts are removed"}))
     assert run(History(tmp_path).settings, T, RebuildOptions()) == 1
     assert script.ran == 0
     assert "parts are removed" in capsys.readouterr().out
@@ -107,9 +107,9 @@ def test_what_is_not_compared_is_said(
         step(swaps=(behind,)), answer(Outcome.APPLIED), None,
     )  # fmt: skip
     assert run(History(tmp_path).settings, T, RebuildOptions()) == 0
-    said = capsys.readouterr().out
-    assert "comparing and swapping at manifest 5" in said
-    assert "without comparing: the live table cannot go on from manifest 2" in said
+    reported = capsys.readouterr().out
+    assert "comparing and swapping at manifest 5" in reported
+    assert "without comparing: the live table cannot go on from manifest 2" in reported
 
 
 def test_a_mode_that_is_none_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from tideline.contract.manifest import (
 from tideline.contract.modes import Mode
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
-from tideline.contract.timeliness import Kept, Lateness, Stage
+from tideline.contract.timeliness import Compliance, Lateness, Stage
 from tideline.control import WorkerStatus
 from tideline.planner import WarehouseTables
 from tideline.planner.table_status import Beginning, EarlierRows, TableStage, TableStatus, Through
@@ -201,10 +201,10 @@ def test_a_dump_under_way_comes_first_and_the_reason_stays() -> None:
 def test_the_worker_knows_more_of_a_dump_than_the_chain() -> None:
     request = OpenRequest(DumpRequest("r1", ("public.a",)), (TableDump("public.a"),))
     progress = TableProgress("public.a", RequestState.RUNNING, chunks=7)
-    told = Answer("r1", RequestState.RUNNING, tables=(progress,))
+    reported = Answer("r1", RequestState.RUNNING, tables=(progress,))
     fresh = Answer("r2", RequestState.ACCEPTED)
-    found = status({}, requests=(request,), workers=(worker("live", told, fresh),))
-    assert found.dumps == (told, fresh)
+    found = status({}, requests=(request,), workers=(worker("live", reported, fresh),))
+    assert found.dumps == (reported, fresh)
     assert status({}, requests=(request,)).dumps[0].state is RequestState.ACCEPTED
 
 
@@ -228,9 +228,9 @@ def test_without_redis_the_chain_tells_as_much_as_it_knows() -> None:
         takeover_after_s=15.0,
         now_us=NOW,
     )
-    (told,) = found.dumps
-    assert told.state is RequestState.PAUSED
-    assert (told.tables[0].chunks, told.tables[0].rows_estimate) == (1, 2)
+    (reported,) = found.dumps
+    assert reported.state is RequestState.PAUSED
+    assert (reported.tables[0].chunks, reported.tables[0].rows_estimate) == (1, 2)
     assert (found.ended, found.paused) == ((failed,), False)
     everything = msgspec.structs.replace(state, paused=True)
     later = msgspec.structs.replace(state.requests[0], paused=False)
@@ -278,9 +278,9 @@ def test_from_where_on_a_table_is_captured(
     found = status({"a.b": TableState(captured_from=begun, complete_seq=complete)})
     assert found.tables[0].captured_from == Beginning(50, NOW, earlier)
     print_status(found)
-    told = capsys.readouterr().out
-    assert ("a.b is captured from seq 50 (source time " in told) == (words is not None)
-    assert words is None or words in told
+    reported = capsys.readouterr().out
+    assert ("a.b is captured from seq 50 (source time " in reported) == (words is not None)
+    assert words is None or words in reported
 
 
 def golden() -> dict[str, Status]:
@@ -333,7 +333,7 @@ def golden() -> dict[str, Status]:
                 hint="tideline dump public.orders",
                 complete_through_us=NOW - 60 * SECOND,
                 late=Lateness(Stage.TABLE, "it is unproven", "tideline dump public.orders"),
-                slo=Kept(99.0, 30.0, NOW - 3600 * SECOND, 200, 4, 98.0, 2.0, 61.5),
+                slo=Compliance(99.0, 30.0, NOW - 3600 * SECOND, 200, 4, 98.0, 2.0, 61.5),
                 pending=2,
                 mode=Mode.CURRENT,
                 mode_wanted=Mode.HISTORY,
@@ -354,7 +354,7 @@ def golden() -> dict[str, Status]:
             ),
         ),
         paused=True,
-        slo=Kept(99.0, 30.0, NOW - 3600 * SECOND),
+        slo=Compliance(99.0, 30.0, NOW - 3600 * SECOND),
         control_error="redis cannot be reached",
         warehouse_error="not readable",
     )
@@ -412,8 +412,8 @@ class TestClocks:
         assert found.tables[0].complete_through_us == NOW - 2 * SECOND
         assert found.tables[0].lag_s == 2.0
         print_status(found)
-        told = capsys.readouterr().out
-        assert "the source's clock is " in told and " ahead of this machine's" in told
+        reported = capsys.readouterr().out
+        assert "the source's clock is " in reported and " ahead of this machine's" in reported
 
     def test_without_a_writer_s_clock_nothing_is_claimed(
         self, capsys: pytest.CaptureFixture[str]

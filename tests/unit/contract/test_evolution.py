@@ -11,8 +11,8 @@ from tests.fixtures.parts import schema_of
 from tideline.contract.errors import CorruptData, InvariantBroken, Misconfigured
 from tideline.contract.evolution import (
     Ancestor,
-    KeptColumn,
     Refill,
+    RetainedColumn,
     TargetColumns,
     ancestors,
     filled_since,
@@ -161,12 +161,12 @@ def test_a_drop_that_is_ignored_keeps_the_values_until_the_name_returns() -> Non
     made = plan("id", change(10, drop("a")), ignored=(DROP,))
     first = follow(["id", "a"], TargetColumns(), made)
     assert first.places["a"] == Ancestor("a")
-    assert first.columns.kept == {"a": KeptColumn(10, "a")}
+    assert first.columns.retained == {"a": RetainedColumn(10, "a")}
     assert not first.moves
     again = follow(["id", "a"], first.columns, plan("id a", change(20, add("a"))))
     assert again.places["a_until_10"] == Ancestor("a")
     assert again.places["a"] == Ancestor(None, None, "int32")
-    assert again.columns.kept == {"a_until_10": KeptColumn(10, "a")}
+    assert again.columns.retained == {"a_until_10": RetainedColumn(10, "a")}
 
 
 def test_a_rename_that_is_ignored_copies_the_values() -> None:
@@ -207,7 +207,7 @@ def test_what_is_past_keeps_its_values(mode: Mode) -> None:
     made = plan("id", change(10, drop("a")), change(20, add("b", "1")), mode=mode)
     followed = follow(["id", "a"], TargetColumns(), replace(made, schema=plan("id b").schema))
     assert followed.places["a"] == Ancestor("a")
-    assert followed.columns.kept == {"a": KeptColumn(10, "a", carried=False)}
+    assert followed.columns.retained == {"a": RetainedColumn(10, "a", carried=False)}
     assert bool(followed.columns.refill.fills) is (mode is Mode.HISTORY)
 
 
@@ -215,10 +215,10 @@ def test_what_is_past_keeps_its_values(mode: Mode) -> None:
 def test_a_row_carries_what_its_owner_ignores_the_drop_of_but_a_log_has_no_rows(mode: Mode) -> None:
     dropped = plan("id", change(10, drop("a")), mode=mode, ignored=(DROP,))
     carried = mode is not Mode.APPEND
-    kept = {"a": KeptColumn(10, "a", carried=carried)}
-    assert follow(["id", "a"], TargetColumns(), dropped).columns.kept == kept
+    kept = {"a": RetainedColumn(10, "a", carried=carried)}
+    assert follow(["id", "a"], TargetColumns(), dropped).columns.retained == kept
     renamed = plan("id b", change(10, rename("a", "b")), mode=mode, ignored=(RENAME,))
-    assert follow(["id", "a"], TargetColumns(), renamed).columns.kept == kept
+    assert follow(["id", "a"], TargetColumns(), renamed).columns.retained == kept
 
 
 def test_since_when_columns_have_their_defaults() -> None:
@@ -231,11 +231,11 @@ def test_since_when_columns_have_their_defaults() -> None:
     )
     assert filled_since(made, TargetColumns()) == {"c": 30}
     kept = {
-        "b": KeptColumn(20, "b"),
-        "c_until_30": KeptColumn(30, "c"),
-        "old": KeptColumn(5, "old"),
+        "b": RetainedColumn(20, "b"),
+        "c_until_30": RetainedColumn(30, "c"),
+        "old": RetainedColumn(5, "old"),
     }
-    stands = TargetColumns(kept=kept, away=("c",))
+    stands = TargetColumns(retained=kept, away=("c",))
     assert filled_since(made, stands) == {"b": 10, "c_until_30": 10}
 
 
@@ -248,7 +248,7 @@ def test_how_columns_stand_survives_its_text() -> None:
     stands = TargetColumns(
         seq=7,
         away=("x",),
-        kept={"a": KeptColumn(3, "b", carried=False)},
+        retained={"a": RetainedColumn(3, "b", carried=False)},
         left=("l",),
         narrow=("n",),
         refill=Refill(fills={"f": ("string", "it's")}, copies={"c": "d"}, names={"o": ("p",)}),

@@ -13,14 +13,18 @@ from tideline.contract.external_commits import (
     external_since,
     since_ours,
 )
-from tideline.contract.plan import Stamp
+from tideline.contract.plan import CommitMetadata
 
 APP = "shop/one/public.t/0"
 
 
-def ours(version: int, *, looked_at: int | None = None, numbered: bool = True) -> TableCommit:
-    stamp = Stamp(APP, "shop", "one", "p", 0, version, version, looked_at=looked_at)
-    return TableCommit(version, "MERGE", None, True, {APP: version} if numbered else {}, stamp, 0)
+def ours(version: int, *, read_version: int | None = None, numbered: bool = True) -> TableCommit:
+    commit_metadata = CommitMetadata(
+        APP, "shop", "one", "p", 0, version, version, read_version=read_version
+    )
+    return TableCommit(
+        version, "MERGE", None, True, {APP: version} if numbered else {}, commit_metadata, 0
+    )
 
 
 def theirs(version: int, operation: str = "UPDATE", to: int | None = None) -> TableCommit:
@@ -39,16 +43,24 @@ def since(*commits: TableCommit) -> SinceOurs:
         ([theirs(4), theirs(3, "OPTIMIZE"), ours(2), theirs(1)], ("version 4: UPDATE",), False),
         # What came while the run was under way, which knew version 1; its own commits aside.
         (
-            [ours(5, looked_at=1), theirs(4), ours(3, numbered=False), theirs(2), theirs(1)],
+            [ours(5, read_version=1), theirs(4), ours(3, numbered=False), theirs(2), theirs(1)],
             ("version 4: UPDATE", "version 2: UPDATE"),
             False,
         ),
         # A run that took the columns' steps and was killed.
-        ([ours(4, looked_at=2, numbered=False), theirs(3), ours(2)], ("version 3: UPDATE",), False),
+        (
+            [ours(4, read_version=2, numbered=False), theirs(3), ours(2)],
+            ("version 3: UPDATE",),
+            False,
+        ),
         ([theirs(4, "RESTORE", 3), theirs(3), ours(2)], ("4: RESTORE", "3: UPDATE"), False),
         ([theirs(4, "RESTORE", 1), ours(2)], ("version 4: RESTORE",), True),
         ([theirs(4, "RESTORE", None), ours(2)], ("version 4: RESTORE",), True),
-        ([ours(5, looked_at=3), theirs(4, "RESTORE", 1), ours(3)], ("version 4: RESTORE",), True),
+        (
+            [ours(5, read_version=3), theirs(4, "RESTORE", 1), ours(3)],
+            ("version 4: RESTORE",),
+            True,
+        ),
         ([theirs(3, "RESTORE", 1), theirs(2)], ("3: RESTORE", "2: UPDATE"), True),
     ],
 )
@@ -57,9 +69,13 @@ def test_what_others_did_since_our_last_commit_looked(
 ) -> None:
     found = since(*commits)
     assert len(found.external) == len(external)
-    assert all(one.endswith(said) for one, said in zip(found.external, external, strict=True))
+    assert all(
+        one.endswith(reported) for one, reported in zip(found.external, external, strict=True)
+    )
     assert found.went_back is went_back
-    assert found.stamp == next((one.stamp for one in commits if one.stamp is not None), None)
+    assert found.commit_metadata == next(
+        (one.commit_metadata for one in commits if one.commit_metadata is not None), None
+    )
 
 
 def test_columns_that_came_back_are_those_that_our_commit_did_not_leave() -> None:
@@ -69,7 +85,7 @@ def test_columns_that_came_back_are_those_that_our_commit_did_not_leave() -> Non
 
 
 def test_what_slips_in_before_a_commit_and_what_comes_behind_a_look() -> None:
-    commits = [ours(6, looked_at=2), theirs(5), theirs(4, "OPTIMIZE"), ours(3), theirs(2)]
+    commits = [ours(6, read_version=2), theirs(5), theirs(4, "OPTIMIZE"), ours(3), theirs(2)]
     assert external_before(commits, APP) == ("version 5: UPDATE",)
     assert external_before([ours(6), theirs(5)], APP) == ()
     assert external_since(commits, 4, APP) == ("version 5: UPDATE",)

@@ -13,14 +13,14 @@ from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline.contract.manifest import (
     STATE_DISTANCE_MAX,
     Check,
-    Floor,
+    DeleteBefore,
     Manifest,
     ManifestKind,
     OpenState,
     SchemaEvent,
     TableState,
     Truncate,
-    check_link,
+    check_entry,
     check_manifest,
     decode_manifest,
     digest,
@@ -162,7 +162,7 @@ TAKEOVER = following(TWO, kind=ManifestKind.TAKEOVER, term=2, writer="writer-b")
 
 @pytest.mark.parametrize("manifest", [following(TWO), following(TWO, rows=3), TAKEOVER])
 def test_lawful_successors(manifest: Manifest) -> None:
-    check_link(TWO, stored_manifest(TWO), manifest)
+    check_entry(TWO, stored_manifest(TWO), manifest)
 
 
 @pytest.mark.parametrize(
@@ -179,18 +179,18 @@ def test_lawful_successors(manifest: Manifest) -> None:
 )
 def test_what_does_not_follow(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(CorruptData) as raised:
-        check_link(TWO, stored_manifest(TWO), following(TWO, **changes))
+        check_entry(TWO, stored_manifest(TWO), following(TWO, **changes))
     assert re.fullmatch(f"manifest . does not follow .*: {field}", raised.value.message)
     assert "docs/RESTORE.md" in (raised.value.hint or "")
 
 
 def test_a_failover_of_the_source_may_follow() -> None:
     moved = msgspec.structs.replace(IDENTITY, timeline=2)
-    check_link(TWO, stored_manifest(TWO), following(TWO, identity=moved))
+    check_entry(TWO, stored_manifest(TWO), following(TWO, identity=moved))
 
 
 def test_tables_in() -> None:
-    manifest = mixed(floors=(Floor("public.done", 3, "r"),))
+    manifest = mixed(deletes_before=(DeleteBefore("public.done", 3, "r"),))
     assert tables_in(manifest) == {"public.orders", "public.new", "public.done"}
     assert tables_in(ONE) == set()
 
@@ -200,7 +200,7 @@ def test_roll_forward_moves_only_the_last_manifest_with_data() -> None:
     idle = TableState(schema="bb", last_data_manifest=1)
     state = OpenState(tables={"public.orders": orders, "public.idle": idle})
     three = following(TWO)
-    four = following(three, floors=(Floor("public.new", 3, "r"),))
+    four = following(three, deletes_before=(DeleteBefore("public.new", 3, "r"),))
     rolled = roll_forward(state, [TWO, three, four])
     assert rolled.tables == {
         "public.orders": msgspec.structs.replace(orders, last_data_manifest=2),

@@ -10,7 +10,7 @@ import pytest
 
 from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline.contract.manifest import (
-    Floor,
+    DeleteBefore,
     Manifest,
     ManifestKind,
     OpenState,
@@ -158,11 +158,11 @@ def test_a_table_is_brought_from_what_is_applied_to_the_tail() -> None:
     assert (table.a, table.a_seq, table.b, table.b_seq) == (2, 20, 5, 50)
     assert [planned.first_seq for planned in table.parts] == [21, 41]
     assert (table.key_min, table.key_max) == ("21", "50")
-    assert (table.create, table.replace, table.floor) == (False, False, None)
+    assert (table.create, table.replace, table.delete_before) == (False, False, None)
     assert table.complete_through_us == 5_000_000
     assert table.app_id == app_id("shop", "one", T, 0)
     assert table.target == "file:///w/public/t"
-    assert (plan.b, plan.tail, plan.held) == (5, 5, {})
+    assert (plan.b, plan.tail, plan.delayed) == (5, 5, {})
 
 
 def test_an_idle_table_needs_no_commit_and_holds_nothing_back() -> None:
@@ -247,18 +247,18 @@ def test_a_table_is_not_created_before_it_has_a_schema() -> None:
 def test_floor_and_truncates_of_the_range() -> None:
     manifests = chain(6, t=[2, 3, 4, 5, 6])
     content: dict[int, dict[str, Any]] = {
-        2: {"floors": (Floor(T, 1, "old"),)},
+        2: {"deletes_before": (DeleteBefore(T, 1, "old"),)},
         4: {"truncates": (Truncate(31, T), Truncate(35, T), Truncate(36, U))},
-        5: {"floors": (Floor(T, 22, "dump"), Floor(U, 49, "dump"))},
+        5: {"deletes_before": (DeleteBefore(T, 22, "dump"), DeleteBefore(U, 49, "dump"))},
     }
     manifests = [
         msgspec.structs.replace(m, **content.get(m.manifest_number, {})) for m in manifests
     ]
     applied = {T: Applied(manifest=2, seq=20, exists=True)}
     table = only(plan_of(manifests, states(6), applied))
-    assert (table.floor, table.truncates) == (34, (31, 35))
+    assert (table.delete_before, table.truncates) == (34, (31, 35))
     later = only(plan_of(manifests, states(6), {T: Applied(manifest=4, seq=40, exists=True)}))
-    assert (later.floor, later.truncates) == (22, ())
+    assert (later.delete_before, later.truncates) == (22, ())
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,9 @@ def test_the_schema_is_that_of_the_plans_end_not_of_the_tail() -> None:
     late = only(plan_of(manifests, state, {}, found))
     assert (late.b, late.schema, len(late.schemas)) == (4, wider, 2)
     # A range with a floor only, before the event.
-    floored = msgspec.structs.replace(manifests[1], parts=(), floors=(Floor(T, 3, "dump"),))
+    floored = msgspec.structs.replace(
+        manifests[1], parts=(), deletes_before=(DeleteBefore(T, 3, "dump"),)
+    )
     run = [floored, msgspec.structs.replace(manifests[2], parts=()), manifests[3]]
     applied = {T: Applied(manifest=1, seq=10, exists=True)}
     blocked = states(
@@ -325,7 +327,7 @@ def test_a_blocked_table_stops_before_its_event_and_others_go_on() -> None:
     tables = {**blocked.tables, U: TableState(schema=OTHER.fingerprint, last_data_manifest=5)}
     plan = plan_of(manifests, OpenState(tables=tables), {T: Applied(1, 10, exists=True)})
     assert [(table.table, table.b) for table in plan.tables] == [(T, 3), (U, 5)]
-    assert plan.held == {T: "blocked since sequence 35: retype a"}
+    assert plan.delayed == {T: "blocked since sequence 35: retype a"}
     stands = {T: Applied(3, 30, exists=True)}
     assert plan_of(manifests[3:], blocked, stands).tables == ()
 
@@ -334,10 +336,10 @@ def test_a_parked_table_is_merged_to_where_it_stopped() -> None:
     parked = states(2, condition=TableCondition.PARKED, since_seq=21, reason="no key")
     plan = plan_of(chain(4, t=[1, 2]), parked, {T: Applied(1, 10, exists=True)})
     assert len(only(plan).parts) == 1
-    assert plan.held == {T: "parked since sequence 21: no key"}
+    assert plan.delayed == {T: "parked since sequence 21: no key"}
     never = OpenState(tables={T: TableState(condition=TableCondition.PARKED, reason="no key")})
     plan = plan_of(chain(2), never, {})
-    assert (plan.tables, plan.held) == ((), {T: "parked: no key"})
+    assert (plan.tables, plan.delayed) == ((), {T: "parked: no key"})
 
 
 def test_a_generation_starts_after_its_manifest_and_replaces_the_target() -> None:
@@ -347,18 +349,18 @@ def test_a_generation_starts_after_its_manifest_and_replaces_the_target() -> Non
         parts=(part(31, 33), part(34, 36), part(37, 40)),
         truncates=(Truncate(32, T),),
     )
-    done = msgspec.structs.replace(manifests[5], floors=(Floor(T, 35, "dump"),))
+    done = msgspec.structs.replace(manifests[5], deletes_before=(DeleteBefore(T, 35, "dump"),))
     run = [*manifests[:3], mixed, manifests[4], done]
     state = states(6, generation=2, generation_manifest=3, generation_seq=35)
     table = only(plan_of(run, state, {T: Applied(None, 30, exists=True)}))
     assert (table.a, table.a_seq, table.create, table.replace) == (3, 30, True, True)
     assert [planned.first_seq for planned in table.parts] == [34, 37, 41, 51]
-    assert (table.floor, table.truncates) == (35, ())
+    assert (table.delete_before, table.truncates) == (35, ())
     assert table.app_id.endswith("/2")
     assert only(plan_of(run, state, {T: Applied(None, 30)})).replace is False
     # Cut before the dump's end, what is older than the generation is left out all the same.
     cut = only(plan_of(run, state, {T: Applied(None, 30)}, parts_max=2))
-    assert (cut.b, cut.floor) == (4, 35)
+    assert (cut.b, cut.delete_before) == (4, 35)
 
 
 def test_a_restored_target_waits_for_a_full_dump_that_caps_do_not_cut() -> None:
@@ -366,30 +368,32 @@ def test_a_restored_target_waits_for_a_full_dump_that_caps_do_not_cut() -> None:
     manifests = chain(6, t=[3, 4, 5, 6])
     held = plan_of(manifests, states(6), restored)
     assert held.tables == ()
-    assert "tideline dump public.t" in held.held[T]
+    assert "tideline dump public.t" in held.delayed[T]
 
     def with_floor(seq: int) -> list[Manifest]:
-        done = msgspec.structs.replace(manifests[5], floors=(Floor(T, seq, "dump"),))
+        done = msgspec.structs.replace(manifests[5], deletes_before=(DeleteBefore(T, seq, "dump"),))
         return [*manifests[:5], done]
 
     assert plan_of(with_floor(19), states(6), restored).tables == ()
     healed = only(plan_of(with_floor(20), states(6), restored, parts_max=1))
-    assert (healed.b, healed.floor, len(healed.parts)) == (6, 20, 4)
+    assert (healed.b, healed.delete_before, len(healed.parts)) == (6, 20, 4)
 
 
 @pytest.mark.parametrize("mode", [Mode.SOFT_DELETES, Mode.HISTORY, Mode.APPEND])
 def test_no_dump_heals_a_restored_target_that_keeps_the_past(mode: Mode) -> None:
     restored = {T: Applied(manifest=2, seq=20, exists=True, went_back=True, mode=mode)}
     manifests = chain(6, t=[3, 4, 5, 6])
-    manifests[5] = msgspec.structs.replace(manifests[5], floors=(Floor(T, 20, "dump"),))
+    manifests[5] = msgspec.structs.replace(
+        manifests[5], deletes_before=(DeleteBefore(T, 20, "dump"),)
+    )
     held = plan_of(manifests, states(6), restored)
     assert held.tables == ()
-    assert f"tideline rebuild {T} --mode {mode.value}" in held.held[T]
+    assert f"tideline rebuild {T} --mode {mode.value}" in held.delayed[T]
 
 
 def test_of_what_a_target_has_applied_its_newest_generation_is_known() -> None:
     apps = [app_id("shop", "i", T, 0), app_id("shop", "i", T, 10, 3), "shop/i/public.t2/99"]
-    apps += [f"{app_id('shop', 'i', T, 9)}/columns", "shop/i/public.t/x", "somebody's/12"]
+    apps += [f"{app_id('shop', 'i', T, 9)}/columns", "shop/i/public.t/x", "someone's/12"]
     for mine in (app_id("shop", "i", T, 0), app_id("shop", "i", T, 2, 1)):
         assert newest_generation(apps, mine) == 10
         assert newest_generation(apps[2:], mine) == 9
@@ -404,7 +408,7 @@ def test_a_problem_holds_its_table_only() -> None:
     applied = {T: Applied(problem="gone wrong")}
     plan = plan_of(chain(2, t=[2], u=[2]), OpenState(tables=tables), applied)
     assert [table.table for table in plan.tables] == [U]
-    assert plan.held == {T: "gone wrong"}
+    assert plan.delayed == {T: "gone wrong"}
 
 
 def test_manifests_that_begin_too_late_are_a_bug_of_the_caller() -> None:

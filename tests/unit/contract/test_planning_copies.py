@@ -10,7 +10,7 @@ import pytest
 from tests.unit.contract.test_planning import manifest, part
 from tideline.contract.manifest import (
     Copied,
-    Floor,
+    DeleteBefore,
     Manifest,
     OpenRequest,
     OpenState,
@@ -33,8 +33,8 @@ def copied_chain(last: int, *, done: bool = True) -> list[Manifest]:
     for number in range(1, last + 1):
         operations = {"r": 10} if number in (4, 5, 6) else {"c": 10}
         own = part(number * 10 - 9, number * 10, schema=BAG.fingerprint, operations=operations)
-        floors = (Floor(T, 35, "d", COPY),) if done and number == 7 else ()
-        found.append(manifest(number, parts=(own,), floors=floors))
+        deletes_before = (DeleteBefore(T, 35, "d", COPY),) if done and number == 7 else ()
+        found.append(manifest(number, parts=(own,), deletes_before=deletes_before))
     return found
 
 
@@ -69,7 +69,7 @@ def test_caps_do_not_cut_a_copy(a: int, parts_max: int) -> None:
     made = plan(copied_chain(9), applied=applied, parts_max=parts_max)
     (table,) = made.tables
     assert table.b <= 3 or table.b >= 7
-    assert (table.copied == COPY, table.floor == 35) == (table.b >= 7,) * 2
+    assert (table.copied == COPY, table.delete_before == 35) == (table.b >= 7,) * 2
     assert table.b > a
 
 
@@ -95,12 +95,12 @@ def test_one_whose_end_is_not_in_sight_is_not_begun() -> None:
 def test_one_that_was_given_up_counts_for_nothing() -> None:
     applied = Applied(1, seq=10, exists=True)
     (table,) = plan(copied_chain(6, done=False), applied=applied).tables
-    assert (table.b, table.copied, table.floor) == (6, None, None)
+    assert (table.b, table.copied, table.delete_before) == (6, None, None)
 
 
 def test_no_target_is_made_without_one() -> None:
     made = plan(copied_chain(6, done=False), applied=Applied())
-    assert made.tables == () and "no copy" in made.held[T]
+    assert made.tables == () and "no copy" in made.delayed[T]
     (table,) = plan(copied_chain(7), applied=Applied()).tables
     assert (table.create, table.copied) == (True, COPY)
 

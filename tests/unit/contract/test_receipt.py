@@ -26,7 +26,7 @@ def test_the_keys_of_what_is_pending() -> None:
     assert request.keys == ORDERS.pending_keys
 
 
-def test_the_same_state_is_asked_for_once_and_another_anew() -> None:
+def test_the_same_state_is_asked_for_once_and_another_again() -> None:
     asked = reread_requests(RECEIPT)
     assert reread_requests(replace(RECEIPT, plan_id="run/2")) == asked
     for other in (

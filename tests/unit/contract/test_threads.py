@@ -50,7 +50,7 @@ assert len(done) == 24 and len(set(map(repr, done))) == 1, len(done)
         ("tideline.contract.request", "parse_request", "request"),
         ("tideline.contract.request", "parse_answer", "answer"),
         ("tideline.contract.schema", "decode_schema", "schema"),
-        ("tideline.contract.plan", "Stamp.parse", "stamp"),
+        ("tideline.contract.plan", "CommitMetadata.parse", "stamp"),
     ],
 )
 def test_first_reads_at_once(module: str, function: str, document: str, tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from tideline.contract.timeliness import (
     MergeRun,
     Objective,
     Timeliness,
+    compliance,
     decode_run,
     encode_run,
     in_window,
-    kept,
 )
 
 SECOND = 1_000_000
@@ -31,16 +31,16 @@ def run(plan: str, *found: tuple[str, Timeliness | None], at: int = 60) -> Merge
 
 
 def test_the_burn_is_one_when_the_budget_is_used_up() -> None:
-    found = kept(TARGET, [figures(900, 10), figures(100, 0, slowest_s=400)], 0)
+    found = compliance(TARGET, [figures(900, 10), figures(100, 0, slowest_s=400)], 0)
     assert (found.changes, found.late, found.percent, found.burn) == (1000, 10, 99.0, 1.0)
     assert found.slowest_s == 400
-    assert kept(TARGET, [figures(1000, 8)], 0).burn == 0.8
-    assert kept(TARGET, [figures(10, 10)], 0).burn == 100.0
+    assert compliance(TARGET, [figures(1000, 8)], 0).burn == 0.8
+    assert compliance(TARGET, [figures(10, 10)], 0).burn == 100.0
 
 
 def test_without_changes_nothing_is_claimed() -> None:
     for nothing in ([], [figures(0, 0)], [figures(5, 5, at=49)]):
-        found = kept(TARGET, nothing, 50)
+        found = compliance(TARGET, nothing, 50)
         assert (found.changes, found.percent, found.burn, found.slowest_s) == (0, None, 0.0, None)
 
 
@@ -57,7 +57,7 @@ def test_a_plan_that_was_run_twice_counts_once() -> None:
 
 def test_more_late_changes_than_changes_are_refused() -> None:
     with pytest.raises(InvariantBroken):
-        kept(TARGET, [figures(1, 2)], 0)
+        compliance(TARGET, [figures(1, 2)], 0)
 
 
 def test_a_record_survives_its_document() -> None:

@@ -14,7 +14,7 @@ from tideline.contract.answers import open_answers, recorded_answer
 from tideline.contract.errors import Unavailable
 from tideline.contract.manifest import OpenRequest, OpenState, TableDump
 from tideline.contract.request import Answer, DumpRequest, RequestState
-from tideline.control import Asker
+from tideline.control import ControlClient
 from tideline.control.client import RequestClient
 from tideline.control.exchange import DUMP_WAITS
 from tideline.control.record import Record, confirmed
@@ -66,9 +66,9 @@ class Queue:
 class Chain:
     """What the chain says from a time on; ``ends_at``: when it has the ends that are told."""
 
-    def __init__(self, clock: Clock, said: dict[float, Answer], ends_at: float = 0.0) -> None:
+    def __init__(self, clock: Clock, reported: dict[float, Answer], ends_at: float = 0.0) -> None:
         self._clock = clock
-        self._said = said
+        self._said = reported
         self._ends_at = ends_at
         self.looks = 0
 
@@ -86,7 +86,7 @@ def followed(queue: Queue, chain: Chain) -> tuple[Answer, list[Answer]]:
     shown: list[Answer] = []
     clock = queue.clock
     client = RequestClient(
-        cast(Asker, queue),
+        cast(ControlClient, queue),
         REQUEST,
         cast(Record, chain),
         clock=clock.monotonic,
@@ -182,8 +182,8 @@ def test_what_the_chain_has_of_a_request() -> None:
     dump = TableDump("public.a", state="running", first_low_seq=1, chunks=2, rows=20)
     command = Answer("c1", RequestState.DONE, manifest_number=4)
     state = OpenState((OpenRequest(REQUEST, (dump,)),), recent=(command,), paused=True)
-    (told,) = open_answers(state)
-    assert told == recorded_answer(state, "r1")
-    assert (told.state, told.tables[0].rows) == (RequestState.PAUSED, 20)
+    (reported,) = open_answers(state)
+    assert reported == recorded_answer(state, "r1")
+    assert (reported.state, reported.tables[0].rows) == (RequestState.PAUSED, 20)
     assert recorded_answer(state, "c1") == command
     assert recorded_answer(state, "other") is None

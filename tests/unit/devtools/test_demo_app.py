@@ -174,7 +174,7 @@ def test_the_comparison_shares_nothing_with_what_it_judges() -> None:
 
 class EmptyStage:
     """A stage on which only the traffic plays: it ``lacks`` some of its transactions, fewer each
-    time that somebody looks."""
+    time that someone looks."""
 
     def __init__(self, *lacks: float) -> None:
         self.database = of_kind("postgres")
@@ -199,7 +199,8 @@ def test_a_valkey_that_is_too_busy_to_answer_ends_no_demo() -> None:
     stage: Any = EmptyStage(0.0)
     scenes = Scenes(stage, Screen(out))
     vars(scenes).update(
-        _asker=SimpleNamespace(workers=busy), _chain=SimpleNamespace(tail=lambda hint: None)
+        _control_client=SimpleNamespace(workers=busy),
+        _chain=SimpleNamespace(tail=lambda hint: None),
     )
     assert not scenes._initial_dump_is_done()
     assert "0 of 9 tables, 0 rows" in out.getvalue()

@@ -76,8 +76,8 @@ class Registry(BaseHTTPRequestHandler):
         else:
             assert "image.index" in self.headers["Accept"]
             body = self.path.encode()
-            told = hashlib.sha256(b"other" if self.lies else body).hexdigest()
-            self._answer(200, body, ("Docker-Content-Digest", f"sha256:{told}"))
+            reported = hashlib.sha256(b"other" if self.lies else body).hexdigest()
+            self._answer(200, body, ("Docker-Content-Digest", f"sha256:{reported}"))
 
     def _answer(self, code: int, body: bytes, *headers: tuple[str, str]) -> None:
         self.send_response(code)

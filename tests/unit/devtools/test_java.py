@@ -36,8 +36,8 @@ def test_links_into_etc_are_turned_to_the_unpacked_copy(tmp_path: Path) -> None:
     conf.mkdir(parents=True)
     (root / "etc/java").mkdir(parents=True)
     (root / "etc/java/net.properties").write_text("x=1\n")
-    link = conf / "net.properties"
-    link.symlink_to("/etc/java/net.properties")
+    entry = conf / "net.properties"
+    entry.symlink_to("/etc/java/net.properties")
     java.turn_links_inwards(root)
-    assert link.read_text() == "x=1\n"
-    assert not str(link.readlink()).startswith("/")
+    assert entry.read_text() == "x=1\n"
+    assert not str(entry.readlink()).startswith("/")

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from tests.fixtures.commits import commit_of_ours
 from tests.fixtures.parts import HEARTBEAT_US, History, Row, Shaped, schema_of
 from tideline.contract import layout
-from tideline.contract.plan import Stamp, app_id
+from tideline.contract.plan import CommitMetadata, app_id
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt, encode_receipt, run_of
 from tideline.contract.timeliness import MergeRun, Stage, Timeliness
 from tideline.planner import applied_state, plan_merge
@@ -34,7 +34,7 @@ SECOND = 1_000_000
 def history(tmp_path: Path) -> History:
     made = History(tmp_path)
     made.commit(Shaped(schema_of(T, {"id": "int32"}, ["id"])))
-    made.commit(Row(T, "c", {"id": 1}), floors=[(T, 0)])
+    made.commit(Row(T, "c", {"id": 1}), deletes_before=[(T, 0)])
     return made
 
 
@@ -43,19 +43,19 @@ def merged(
 ) -> None:
     """The target says that it has applied a manifest, as a merge of ``plan_id`` would, which
     believed a clock that was ``ahead_us``."""
-    link = history.chain.read(number)
-    assert link is not None
-    stamp = Stamp(
+    entry = history.chain.read(number)
+    assert entry is not None
+    commit_metadata = CommitMetadata(
         app_id=APP,
         pipeline="shop",
         incarnation="one",
         plan_id=plan_id,
         a=0,
         b=number,
-        seq=link.manifest.last_seq,
-        complete_through_us=(link.manifest.source_time_us or 0) + ahead_us,
+        seq=entry.manifest.last_seq,
+        complete_through_us=(entry.manifest.source_time_us or 0) + ahead_us,
         pending=pending,
-        digest=link.digest,
+        digest=entry.digest,
     )
     path = Path(history.target(T).removeprefix("file://"))
     rows = pa.table({"id": pa.array([number], pa.int32())})
@@ -63,7 +63,7 @@ def merged(
         names = {"pipeline": "shop", "incarnation": "one", "table": T}
         owner = {f"tideline.{name}": value for name, value in names.items()}
         DeltaTable.create(path, rows.schema, configuration=owner, raise_if_key_not_exists=False)
-    commit_of_ours(path, rows, APP, number, stamp)
+    commit_of_ours(path, rows, APP, number, commit_metadata)
 
 
 def status(history: History) -> Status:
@@ -140,8 +140,8 @@ def test_plans_say_what_is_measured(history: History) -> None:
         (table,) = plan_merge(one, plan_id=f"within {wanted}").tables
         assert table.within_us == wanted * SECOND
     planning = Planning(history.settings, open_store(history.settings.store), build=1)
-    (beside,) = planning.plan("rebuild", [T]).tables
-    assert (beside.build, beside.within_us) == (1, 0)
+    (shadow,) = planning.plan("rebuild", [T]).tables
+    assert (shadow.build, shadow.within_us) == (1, 0)
 
 
 def test_records_of_runs_are_read_by_their_time(
@@ -164,9 +164,9 @@ def test_records_of_runs_are_read_by_their_time(
     ran("p2", 40 * SECOND, 10, 2)
     record_run(history.settings, MergeRun("idle", now - 30 * SECOND))
     merged(history, "p2")
-    kept = status(history).slo
-    assert kept is not None
-    assert (kept.changes, kept.late, kept.percent, kept.burn) == (100, 2, 98.0, 2.0)
+    verified = status(history).slo
+    assert verified is not None
+    assert (verified.changes, verified.late, verified.percent, verified.burn) == (100, 2, 98.0, 2.0)
     show(history.settings, as_json=False)
     text = capsys.readouterr().out
     assert "public.t is late by capture: no worker extends the chain" in text

@@ -1,4 +1,4 @@
-"""Garbage: each condition alone keeps what somebody still needs; what is left can be rebuilt."""
+"""Garbage: each condition alone keeps what someone still needs; what is left can be rebuilt."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Case:
         self.low = self.history.last_seq
         for number in range(2, 9):
             self.history.commit(row(number, "r"))
-        self.history.commit(floors=[(PLAIN, self.low)] if dumped else [])
+        self.history.commit(deletes_before=[(PLAIN, self.low)] if dumped else [])
         for number in range(17, 35):
             self.history.commit(row(number))
         register_warehouse(self.history.settings, self.store)
@@ -62,8 +62,8 @@ class Case:
 
     @property
     def parts(self) -> list[Part]:
-        links = self.history.chain.links(1, self.history.last_number)
-        return [part for link in links for part in link.manifest.parts]
+        entries = self.history.chain.entries(1, self.history.last_number)
+        return [part for entry in entries for part in entry.manifest.parts]
 
     def objects(self) -> set[str]:
         return set(self.store.list("shop"))
@@ -106,15 +106,15 @@ def test_manifests_blocks_and_schemas_stay(tmp_path: Path) -> None:
     """Whatever else goes: here every part does, because a dump of an empty table came last."""
     case = Case(tmp_path)
     history = case.history
-    for floor in ([], [(PLAIN, history.last_seq)]):
-        history.commit(floors=floor)
+    for delete_before in ([], [(PLAIN, history.last_seq)]):
+        history.commit(deletes_before=delete_before)
     for _ in range(10):
         history.commit()
     roll_up(history)
     apply(history, history.last_number, PLAIN)
-    kept = {key for key in case.objects() if key.endswith(".json")}
+    verified = {key for key in case.objects() if key.endswith(".json")}
     case.collect()
-    assert case.objects() == kept
+    assert case.objects() == verified
 
 
 def test_what_is_not_applied_stays(tmp_path: Path) -> None:
@@ -194,13 +194,13 @@ def test_what_is_young_stays(case: Case) -> None:
 
 
 def test_without_a_full_dump_all_stays(tmp_path: Path) -> None:
-    """A table that is built anew would need it all."""
+    """A table that is rebuilt would need it all."""
     case = Case(tmp_path, dumped=False)
     apply(case.history, 34, PLAIN)
     assert case.removed() == set()
 
 
-def test_a_table_can_be_built_anew_afterwards(case: Case) -> None:
+def test_a_table_can_be_rebuilt_afterwards(case: Case) -> None:
     shutil.rmtree(case.history.target(PLAIN).removeprefix("file://"))
     expected = folded(case.history, case.history.plan(plan_id="before").tables[0])
     case.store.delete(layout.plan_key("shop", "before"))
@@ -225,7 +225,7 @@ def test_what_an_open_plan_names_stays(tmp_path: Path) -> None:
     history = case.history
     plan = history.plan(plan_id="old/plan")
     pinned = {p.key for p in plan.tables[0].parts}
-    history.commit(floors=[(PLAIN, history.last_seq)])
+    history.commit(deletes_before=[(PLAIN, history.last_seq)])
     for _ in range(15):
         history.commit()
     roll_up(history)
@@ -259,7 +259,7 @@ def test_what_is_in_no_block_yet_stays(tmp_path: Path) -> None:
     history.commit(Shaped(PLAIN_SCHEMA))
     for number in range(2, 6):
         history.commit(row(number))
-    history.commit(floors=[(PLAIN, history.last_seq)])
+    history.commit(deletes_before=[(PLAIN, history.last_seq)])
     register_warehouse(history.settings, store_of(history))
     apply(history, 6, PLAIN)
     before = store_of(history).list("shop")
@@ -439,15 +439,17 @@ def test_it_stops_when_told(case: Case) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_table_can_be_built_anew_at_any_time(tmp_path: Path, seed: int) -> None:
+def test_a_table_can_be_rebuilt_at_any_time(tmp_path: Path, seed: int) -> None:
     """A random source is captured, dumped, merged, rolled up and cleaned in random order; at any
-    time its target goes on, and a target that is made anew holds what the source holds."""
+    time its target goes on, and a target that is recreated holds what the source holds."""
     random = Random(seed)
     history = History(tmp_path)
     register_warehouse(history.settings, store_of(history))
     sources = [RandomSource(number, random) for number in range(2)]
     history.commit(Shaped(SHARDS))
-    history.commit(*(row for source in sources for row in source.fill()), floors=[(TABLE, 0)])
+    history.commit(
+        *(row for source in sources for row in source.fill()), deletes_before=[(TABLE, 0)]
+    )
     low: int | None = None
     dumped = False
     removed = 0
@@ -467,7 +469,7 @@ def test_a_table_can_be_built_anew_at_any_time(tmp_path: Path, seed: int) -> Non
             history.commit(*before, *whole, *change(2), parts_per_table=2)
             dumped = True
         else:
-            history.commit(*change(1), floors=[(TABLE, low)])
+            history.commit(*change(1), deletes_before=[(TABLE, low)])
             low = None
 
     def clean() -> None:
@@ -507,14 +509,14 @@ def _applied(history: History) -> int:
 def _check_rebuild(history: History, sources: list[RandomSource], turn: int) -> None:
     """A target elsewhere, which has nothing yet, gets what the source holds."""
     warehouse = history.settings.warehouse.model_copy(update={"url": "file:///nowhere"})
-    kept, history.settings = (
+    verified, history.settings = (
         history.settings,
         history.settings.model_copy(update={"warehouse": warehouse}),
     )
     try:
         plan = history.plan(plan_id=f"anew{turn}")
     finally:
-        history.settings = kept
+        history.settings = verified
         for key in store_of(history).list(layout.consumers_prefix("shop")):
             if b"nowhere" in (store_of(history).get(key) or b""):
                 store_of(history).delete(key)
@@ -530,12 +532,12 @@ def test_a_block_that_a_restore_has_left_behind_judges_no_part(case: Case) -> No
     """The manifests behind 25 are other ones now, with other parts, which that block does not
     name."""
     history, store = case.history, case.store
-    links = list(history.chain.links(25, 34))
-    before = links[0]
-    for link in links[1:]:
-        store.delete(layout.manifest_key("shop", link.manifest.manifest_number))
+    entries = list(history.chain.entries(25, 34))
+    before = entries[0]
+    for entry in entries[1:]:
+        store.delete(layout.manifest_key("shop", entry.manifest.manifest_number))
         parts = []
-        for part in link.manifest.parts:
+        for part in entry.manifest.parts:
             moved = msgspec.structs.replace(part, key=part.key.replace("-00.", "-99."))
             raw = store.get(part.key)
             assert raw is not None and moved.key != part.key
@@ -543,7 +545,7 @@ def test_a_block_that_a_restore_has_left_behind_judges_no_part(case: Case) -> No
             parts.append(moved)
         before = history.chain.append(
             msgspec.structs.replace(
-                link.manifest, previous_digest=before.digest, parts=tuple(parts), writer="restored"
+                entry.manifest, previous_digest=before.digest, parts=tuple(parts), writer="restored"
             )
         )
     there = case.objects()

@@ -27,7 +27,7 @@ GONE_STATE = {"condition": TableCondition.PARKED, "reason": GONE, "since_seq": 3
 
 def gone(root: Path, *, planned: bool = True) -> Case:
     """A table that was never dumped, so that all its parts are needed as long as it may be built
-    anew; then the source has it no longer."""
+    again; then the source has it no longer."""
     case = Case(root, dumped=False)
     history = case.history
     history.commit(states={PLAIN: GONE_STATE})
@@ -44,13 +44,13 @@ def remove(case: Case) -> None:
     shutil.rmtree(case.history.target(PLAIN).removeprefix("file://"))
 
 
-def test_a_table_that_is_gone_and_was_removed_is_not_made_anew(tmp_path: Path) -> None:
+def test_a_table_that_is_gone_and_was_removed_is_not_recreated(tmp_path: Path) -> None:
     case = gone(tmp_path)
     assert case.removed() == set()
     remove(case)
     plan = case.history.plan()
     assert plan.tables == ()
-    assert f"`tideline merge {PLAIN}`" in plan.held[PLAIN]
+    assert f"`tideline merge {PLAIN}`" in plan.delayed[PLAIN]
     (status,) = read_status(case.history.settings).tables
     assert (status.merged, status.up_to_date) == (None, True)
     # By name it is, as long as its parts are there.
@@ -75,7 +75,7 @@ def test_one_that_came_back_is_made(tmp_path: Path) -> None:
     again = {"condition": TableCondition.LIVE, "reason": None, "since_seq": None, "generation": 1}
     case.history.commit(row(99), states={PLAIN: again})
     plan = case.history.plan()
-    assert plan.held == {}
+    assert plan.delayed == {}
     assert [(table.create, table.generation) for table in plan.tables] == [(True, 1)]
     case.history.commit(states={PLAIN: GONE_STATE})
     assert [table.create for table in case.history.plan().tables] == [True]

@@ -13,7 +13,7 @@ from tests.fixtures.commits import commit_of_ours
 from tests.fixtures.parts import HEARTBEAT_US, History, Row, Shaped, blocked, schema_of
 from tideline.contract import layout
 from tideline.contract.errors import Misconfigured, Unavailable
-from tideline.contract.plan import Stamp, app_id
+from tideline.contract.plan import CommitMetadata, app_id
 from tideline.contract.receipt import Receipt, encode_receipt
 from tideline.planner import WarehouseTables, applied_state, plan_merge, read_receipt
 from tideline.planner.table_status import Through
@@ -39,18 +39,18 @@ def apply(history: History, manifest_number: int, table: str = T, **changes: Any
     """Make the target say that it has applied ``manifest_number``, as a merge would."""
     pipeline, incarnation = history.settings.pipeline, history.incarnation
     app = app_id(pipeline, incarnation, table, 0)
-    link = history.chain.read(manifest_number)
-    assert link is not None
-    stamp = Stamp(
+    entry = history.chain.read(manifest_number)
+    assert entry is not None
+    commit_metadata = CommitMetadata(
         app_id=app,
         pipeline=pipeline,
         incarnation=incarnation,
         plan_id="earlier",
         a=0,
         b=manifest_number,
-        seq=link.manifest.last_seq,
-        complete_through_us=link.manifest.source_time_us,
-        digest=link.digest,
+        seq=entry.manifest.last_seq,
+        complete_through_us=entry.manifest.source_time_us,
+        digest=entry.digest,
     )
     owner = {
         "tideline.pipeline": pipeline,
@@ -62,7 +62,7 @@ def apply(history: History, manifest_number: int, table: str = T, **changes: Any
     rows = pa.table({"id": pa.array([manifest_number], pa.int32())})
     if not path.exists():
         DeltaTable.create(path, rows.schema, configuration=owner, raise_if_key_not_exists=False)
-    commit_of_ours(path, rows, app, manifest_number, stamp)
+    commit_of_ours(path, rows, app, manifest_number, commit_metadata)
 
 
 def test_a_plan_is_made_once(history: History) -> None:
@@ -128,7 +128,7 @@ def test_a_target_ahead_of_the_chain_is_held(history: History, tmp_path: Path) -
     (tmp_path / "copy" / "warehouse").symlink_to(tmp_path / "warehouse")
     plan = behind.plan()
     assert plan.tables == ()
-    assert "does not reach" in plan.held[T]
+    assert "does not reach" in plan.delayed[T]
 
 
 def test_an_unreadable_log_is_unavailable(history: History) -> None:
@@ -147,7 +147,7 @@ def test_a_restore_is_seen_without_spark(history: History) -> None:
     history.commit(row(2))
     table = DeltaTable(history.target(T).removeprefix("file://"))
     table.restore(1)
-    assert "RESTORE" in history.plan().held[T]
+    assert "RESTORE" in history.plan().delayed[T]
     assert "RESTORE" in (applied_state(history.settings).tables[T].reason or "")
 
 
@@ -158,13 +158,13 @@ def test_only_what_may_hold_data_is_read(history: History, monkeypatch: pytest.M
         history.commit()
     history.commit(row(2))
     read: list[int] = []
-    stretches = history.chain.stretches
+    ranges = history.chain.ranges
 
     def spy(chain: Any, first: int, last: int) -> Any:
         read.extend(range(first, last + 1))
-        return stretches(first, last)
+        return ranges(first, last)
 
-    monkeypatch.setattr(Chain, "stretches", spy)
+    monkeypatch.setattr(Chain, "ranges", spy)
     (table,) = history.plan().tables
     assert (table.a, len(table.parts)) == (2, 1)
     assert min(read) == 3
@@ -193,11 +193,11 @@ def test_a_blocked_table_that_stands_at_its_event_reads_nothing(history: History
     apply(history, 2)
     plan = history.plan()
     assert (plan.tables, plan.b) == ((), history.last_number)
-    assert plan.held == {T: "blocked since sequence 3: retype"}
+    assert plan.delayed == {T: "blocked since sequence 3: retype"}
 
 
 def test_progress_of_every_table(history: History) -> None:
-    history.commit(Shaped(schema_of(U, {"id": "int32"}, ["id"])), floors=[(T, 0), (U, 0)])
+    history.commit(Shaped(schema_of(U, {"id": "int32"}, ["id"])), deletes_before=[(T, 0), (U, 0)])
     history.commit(row(1), row(1, U))
     new = applied_state(history.settings).tables
     assert (new[T].merged, new[T].complete_through_us, new[T].up_to_date) == (None, None, False)

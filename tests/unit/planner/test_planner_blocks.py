@@ -27,7 +27,7 @@ from tests.unit.planner.test_planner import apply
 from tideline.contract import layout
 from tideline.contract.errors import CorruptData
 from tideline.contract.plan import Plan, TablePlan, decode_plan
-from tideline.planner import gather, plan_merge
+from tideline.planner import plan_merge, read_inputs
 from tideline.store.objects import ObjectStore
 
 pytestmark = pytest.mark.usefixtures("blocks_of_ten")
@@ -83,7 +83,7 @@ def folded(history: History, table: TablePlan) -> dict[tuple[object, ...], State
                 else None,
             )
         )
-    return fold(changes, columns, truncates=table.truncates, floor=table.floor)
+    return fold(changes, columns, truncates=table.truncates, delete_before=table.delete_before)
 
 
 def same_but_for_parts(one: TablePlan, other: TablePlan) -> bool:
@@ -107,7 +107,7 @@ def test_the_result_is_that_of_the_parts(tmp_path: Path, seed: int) -> None:
         roll_up(history)
         plan = history.plan(plan_id=f"p{at}")
         assert [t.table for t in plan.tables] == [t.table for t in expected.tables]
-        assert (plan.b, plan.tail, plan.held) == (expected.b, expected.tail, expected.held)
+        assert (plan.b, plan.tail, plan.delayed) == (expected.b, expected.tail, expected.delayed)
         for table, other in zip(plan.tables, expected.tables, strict=True):
             used += len(rolled(table))
             assert same_but_for_parts(table, other)
@@ -206,12 +206,12 @@ def test_a_dump_heals_a_target_that_was_set_back_whatever_the_caps(tmp_path: Pat
     low = history.last_seq
     for number in range(13, 35):
         history.commit(row(number))
-    history.commit(floors=[(PLAIN, low)])
+    history.commit(deletes_before=[(PLAIN, low)])
     while history.last_number < 41:
         history.commit(row(history.last_number))
     roll_up(history)
     (table,) = history.plan().tables
-    assert (table.a, table.b, table.floor) == (10, 35, low)
+    assert (table.a, table.b, table.delete_before) == (10, 35, low)
     assert sum(part.rows for part in table.parts) == 24
     assert len(rolled(table)) == 2
 
@@ -220,12 +220,12 @@ def test_a_dump_that_began_inside_the_first_manifest_of_a_block(tmp_path: Path) 
     history = plain(tmp_path, 10)
     history.commit(row(11), row(12), parts_per_table=2)
     low = history.last_seq - 1
-    history.commit(floors=[(PLAIN, low)])
+    history.commit(deletes_before=[(PLAIN, low)])
     while history.last_number < 31:
         history.commit(row(history.last_number))
     roll_up(history)
     (table,) = history.plan().tables
-    assert (table.a, table.floor) == (10, low)
+    assert (table.a, table.delete_before) == (10, low)
     assert min(part.first_seq for part in table.parts) == low + 1
     assert len(rolled(table)) == 1
 
@@ -337,8 +337,8 @@ def test_a_table_that_was_quiet_for_longer_than_a_plan_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its next change lies behind what one plan looks at, and its last state is not the newest."""
-    monkeypatch.setattr(gather, "MANIFESTS_MAX", 20)
-    monkeypatch.setattr("tideline.planner.past.STATE_DISTANCE_MAX", 2)
+    monkeypatch.setattr(read_inputs, "MANIFESTS_MAX", 20)
+    monkeypatch.setattr("tideline.planner.chain_index.STATE_DISTANCE_MAX", 2)
     history = plain(tmp_path, 3)
     apply(history, 3, PLAIN)
     for _ in range(60):
@@ -350,35 +350,35 @@ def test_a_table_that_was_quiet_for_longer_than_a_plan_reads(
     assert (table.a, [part.rows for part in table.parts]) == (3, [1])
 
 
-def test_a_table_built_anew_begins_with_its_latest_full_dump(tmp_path: Path) -> None:
+def test_a_table_rebuilt_begins_with_its_latest_full_dump(tmp_path: Path) -> None:
     history = plain(tmp_path, 12)
     low = history.last_seq
     history.commit(row(500))
     for key in range(2, 7):
         history.commit(Row(PLAIN, "r", {"id": key, "v": "dumped"}))
-    history.commit(floors=[(PLAIN, low)])
+    history.commit(deletes_before=[(PLAIN, low)])
     for number in range(100, 115):
         history.commit(row(number))
     expected = {key for key, state in folded(history, _all(history)).items() if not state.gone}
     (table,) = history.plan().tables
-    assert (table.a, table.a_seq, table.create, table.floor) == (12, low, True, low)
+    assert (table.a, table.a_seq, table.create, table.delete_before) == (12, low, True, low)
     assert min(part.first_seq for part in table.parts) > low
-    kept = folded(history, table)
-    assert {key for key, state in kept.items() if not state.gone} == expected
-    assert {key: state.values for key, state in kept.items()} == {
+    verified = folded(history, table)
+    assert {key for key, state in verified.items() if not state.gone} == expected
+    assert {key: state.values for key, state in verified.items()} == {
         key: state.values for key, state in folded(history, _all(history)).items()
     }
 
 
 def test_a_dump_that_began_inside_a_manifest(tmp_path: Path) -> None:
-    """What its manifest held before it began is not read into a table that is built anew."""
+    """What its manifest held before it began is not read into a table that is rebuilt."""
     history = History(tmp_path)
     history.commit(Shaped(PLAIN_SCHEMA))
     history.commit(row(1), row(2))
     low = history.last_seq - 1
-    history.commit(Row(PLAIN, "r", {"id": 2, "v": "dumped"}), floors=[(PLAIN, low)])
+    history.commit(Row(PLAIN, "r", {"id": 2, "v": "dumped"}), deletes_before=[(PLAIN, low)])
     (table,) = history.plan().tables
-    assert (table.a, table.floor) == (1, low)
+    assert (table.a, table.delete_before) == (1, low)
     assert [state.seq for state in folded(history, table).values()] == [low + 2]
 
 
@@ -386,7 +386,9 @@ def _all(history: History) -> TablePlan:
     """A plan of the whole history, as if no dump had ended: what the floor does, does the fold."""
     (table,) = history.plan().tables
     parts = [
-        part for link in history.chain.links(1, history.last_number) for part in link.manifest.parts
+        part
+        for entry in history.chain.entries(1, history.last_number)
+        for part in entry.manifest.parts
     ]
     from tideline.contract.planning.table_plans import planned_part
 

@@ -1,4 +1,4 @@
-"""Which targets a plan has described anew, without Spark: their own property decides."""
+"""Which targets a plan has described again, without Spark: their own property decides."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def history(tmp_path: Path) -> History:
     made.commit(Shaped(SCHEMA))
     made.commit(Row(T, "c", {"id": 1, "v": "x"}))
     apply(made, 2)
-    made.commit(states=said(made, "a", "v"))
+    made.commit(states=reported(made, "a", "v"))
     return made
 
 
-def said(history: History, comment: str, *not_null: str) -> dict[str, dict[str, Any]]:
+def reported(history: History, comment: str, *not_null: str) -> dict[str, dict[str, Any]]:
     found = describe(T, comment, {"id": "key", "gone": "a column that is not there"}, not_null)
     history.chain.write_description(found)
     return {T: {"description": found.fingerprint}}
@@ -64,7 +64,7 @@ def test_a_target_that_has_all_rows_is_described_once(
     assert f"{T} gets the comments and NOT NULL" in capsys.readouterr().out
     note(history, planned.fingerprint)
     assert history.plan().nothing_to_do
-    history.commit(states=said(history, "b", "v"))
+    history.commit(states=reported(history, "b", "v"))
     assert [one.comment for one in history.plan().descriptions] == ["b"]
 
 
@@ -82,7 +82,7 @@ def test_what_a_plan_leaves_waiting_is_told(tmp_path: Path) -> None:
     made = History(tmp_path, merge={"parts_max": 1})
     made.commit(Shaped(SCHEMA))
     made.commit(Row(T, "c", {"id": 1, "v": "x"}))
-    made.commit(Row(T, "c", {"id": 2, "v": "x"}), states=said(made, "a"))
+    made.commit(Row(T, "c", {"id": 2, "v": "x"}), states=reported(made, "a"))
     plan = made.plan()
     assert (plan.b, [one.more for one in plan.descriptions]) == (2, [True])
 

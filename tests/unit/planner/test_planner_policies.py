@@ -65,7 +65,7 @@ def test_a_parked_table_stops_before_the_event_and_others_go_on(history: History
     seq = 7
     for words in ("'a'", "'b'", f"sequence {seq}", "on_change.rename", "apply or ignore",
                   f"tideline dump {T}", f"tideline rebuild {T}", "blocked"):  # fmt: skip
-        assert words in plan.held[T]
+        assert words in plan.delayed[T]
 
 
 def test_a_table_that_stands_there_is_held_and_does_not_hold_up_others(history: History) -> None:
@@ -76,7 +76,7 @@ def test_a_table_that_stands_there_is_held_and_does_not_hold_up_others(history: 
         history.commit(row(10 + number), row(10 + number, U))
     plan = history.plan()
     assert {table.table: (table.a, table.b) for table in plan.tables} == {U: (5, 13)}
-    assert "was renamed to 'b'" in plan.held[T]
+    assert "was renamed to 'b'" in plan.delayed[T]
 
 
 def test_status_says_that_a_table_waits_for_a_decision(
@@ -92,10 +92,10 @@ def test_status_says_that_a_table_waits_for_a_decision(
     assert waits.late.stage is Stage.TABLE
     assert works.state is TableStage.LIVE
     show_status(history.settings, as_json=False)
-    said = capsys.readouterr().out
-    assert "set on_change.rename to apply or ignore" in said
-    assert f"{T} is late by table: it is blocked, as said above" in said
-    assert (said.count("was renamed to 'b'"), "parked" in said) == (1, False)
+    reported = capsys.readouterr().out
+    assert "set on_change.rename to apply or ignore" in reported
+    assert f"{T} is late by table: it is blocked, as said above" in reported
+    assert (reported.count("was renamed to 'b'"), "parked" in reported) == (1, False)
     react(history, rename="apply")
     assert read_status(history.settings).tables[0].state is TableStage.LIVE
 
@@ -106,7 +106,7 @@ def test_a_decision_lets_it_go_on(
 ) -> None:
     react(history, rename="park")
     apply(history, 3)
-    assert T in history.plan().held
+    assert T in history.plan().delayed
     react(history, rename=reaction)
     plan = history.plan(T)
     (table,) = plan.tables
@@ -114,7 +114,7 @@ def test_a_decision_lets_it_go_on(
     assert [(change.seq, change.steps) for change in table.changes] == [(7, (RENAME,))]
     assert table.changes[0].before == PLAIN.fingerprint
     assert set(table.schemas) == {PLAIN.fingerprint, RENAMED.fingerprint}
-    assert plan.held == {}
+    assert plan.delayed == {}
 
 
 def test_a_target_that_is_removed_begins_behind_the_event_with_a_later_dump(
@@ -122,14 +122,14 @@ def test_a_target_that_is_removed_begins_behind_the_event_with_a_later_dump(
 ) -> None:
     react(history, rename="park")
     low = history.last_seq
-    history.commit(Row(T, "r", {"id": 1, "b": "x"}), floors=[(T, low)])
+    history.commit(Row(T, "r", {"id": 1, "b": "x"}), deletes_before=[(T, low)])
     apply(history, 3)
-    assert T in history.plan(T).held
+    assert T in history.plan(T).delayed
     shutil.rmtree(history.target(T).removeprefix("file://"))
     plan = history.plan(T)
-    assert plan.held == {}
+    assert plan.delayed == {}
     (table,) = plan.tables
-    assert (table.begins, table.b, table.schema) == (low, 6, RENAMED)
+    assert (table.start_seq, table.b, table.schema) == (low, 6, RENAMED)
 
 
 def test_a_generation_is_not_parked_before_what_came_before_it(tmp_path: Path) -> None:
@@ -137,20 +137,20 @@ def test_a_generation_is_not_parked_before_what_came_before_it(tmp_path: Path) -
     made.commit(Shaped(PLAIN))
     made.commit(row(1))
     begun = {"generation": 1, "generation_seq": 4, "generation_manifest": 2}
-    made.commit(Shaped(RENAMED, (RENAME,)), row(2), row(1), row(2), floors=[(T, 4)],
+    made.commit(Shaped(RENAMED, (RENAME,)), row(2), row(1), row(2), deletes_before=[(T, 4)],
                 states={T: begun})  # fmt: skip
     react(made, rename="park")
     made.settings = made.settings.model_copy(
         update={"tables": {T: made.settings.tables[T].model_copy(update={"mode": Mode.HISTORY})}}
     )
     plan = made.plan()
-    assert plan.held == {}
-    assert [(table.a, table.b, table.begins) for table in plan.tables] == [(2, 3, 4)]
+    assert plan.delayed == {}
+    assert [(table.a, table.b, table.start_seq) for table in plan.tables] == [(2, 3, 4)]
 
 
 def test_another_kind_of_change_is_followed(history: History) -> None:
     react(history, drop="park", add="park")
-    assert history.plan().held == {}
+    assert history.plan().delayed == {}
 
 
 @pytest.mark.usefixtures("blocks_of_ten")

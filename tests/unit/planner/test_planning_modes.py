@@ -14,12 +14,12 @@ from tests.fixtures.progress import external_of
 from tideline.contract.errors import Fenced, Misconfigured, Unavailable
 from tideline.contract.layout import table_path
 from tideline.contract.modes import Mode
-from tideline.contract.plan import PlannedEnd, Stamp, app_id
+from tideline.contract.plan import CommitMetadata, PlannedEnd, app_id
 from tideline.contract.schema import parse_table
 from tideline.planner import applied_state, begin_rebuild, next_step, plan_merge
 from tideline.planner.consumers import known_consumers
-from tideline.planner.kept import parts_lost
-from tideline.planner.rebuild_steps import settings_beside
+from tideline.planner.history_parts import parts_lost
+from tideline.planner.rebuild_steps import shadow_settings
 from tideline.planner.table_status import TableStage
 from tideline.settings import Settings
 from tideline.settings.tables import TableSettings
@@ -53,10 +53,12 @@ def apply(
     settings = history.settings if settings is None else settings
     app = app_id("shop", history.incarnation, table, generation, build)
     path = Path(table_path(settings.warehouse.url, parse_table(table)).removeprefix("file://"))
-    link = history.chain.read(number)
-    assert link is not None
-    seq = link.manifest.last_seq
-    stamp = Stamp(app, "shop", history.incarnation, "earlier", 0, number, seq, digest=link.digest)
+    entry = history.chain.read(number)
+    assert entry is not None
+    seq = entry.manifest.last_seq
+    commit_metadata = CommitMetadata(
+        app, "shop", history.incarnation, "earlier", 0, number, seq, digest=entry.digest
+    )
     owner: dict[str, str | None] = {
         "tideline.pipeline": "shop",
         "tideline.incarnation": history.incarnation,
@@ -68,7 +70,7 @@ def apply(
     DeltaTable.create(
         path, rows.schema, configuration=owner, raise_if_key_not_exists=False, mode="overwrite"
     )
-    commit_of_ours(path, rows, app, number, stamp)
+    commit_of_ours(path, rows, app, number, commit_metadata)
 
 
 @pytest.fixture
@@ -79,7 +81,7 @@ def history(tmp_path: Path) -> History:
     made.commit(row(1), row(2))
     made.commit(row(3), Emptied(T), row(4))
     made.commit(row(4, "r"))
-    made.commit(row(5), floors=[(T, 6)])
+    made.commit(row(5), deletes_before=[(T, 6)])
     made.commit(row(6))
     return made
 
@@ -88,7 +90,7 @@ def test_ends_say_where_rows_end_without_a_change_of_their_own(history: History)
     settings = as_mode(history.settings, Mode.HISTORY)
     (table,) = plan_merge(settings, plan_id="all").tables
     assert table.mode is Mode.HISTORY
-    assert (table.a, table.begins) == (0, 0)
+    assert (table.a, table.start_seq) == (0, 0)
     second = 1_000_000
     assert table.ends == (
         PlannedEnd(5, 4, HEARTBEAT_US + 3 * second),
@@ -99,7 +101,7 @@ def test_ends_say_where_rows_end_without_a_change_of_their_own(history: History)
 
 def test_only_modes_that_keep_the_past_need_it(history: History) -> None:
     (current,) = plan_merge(history.settings, plan_id="current").tables
-    assert (current.a, current.begins) == (3, 6)
+    assert (current.a, current.start_seq) == (3, 6)
     store, state = open_store(history.settings.store), history.tables[T]
     assert parts_lost(history.chain, store, T, state, 3) is None
     first = history.chain.read(2)
@@ -108,8 +110,8 @@ def test_only_modes_that_keep_the_past_need_it(history: History) -> None:
     assert parts_lost(history.chain, store, T, state, 3) == 2
     plan = plan_merge(as_mode(history.settings, Mode.APPEND), plan_id="append")
     assert plan.tables == ()
-    assert "set its mode to current and merge it, then `tideline rebuild" in plan.held[T]
-    assert "--since-dump" in plan.held[T]
+    assert "set its mode to current and merge it, then `tideline rebuild" in plan.delayed[T]
+    assert "--since-dump" in plan.delayed[T]
     assert plan_merge(history.settings, plan_id="again").tables
 
 
@@ -121,13 +123,17 @@ def test_the_command_that_a_rebuild_without_its_past_names_works(history: Histor
     record = begin_rebuild(history.settings, T, mode=Mode.APPEND)
     step = next_step(history.settings, record)
     assert step is not None
-    assert f"`tideline rebuild {T} --mode append --since-dump --anew`" in step.held[T]
+    assert f"`tideline rebuild {T} --mode append --since-dump --restart`" in step.delayed[T]
     record = begin_rebuild(
-        history.settings, T, mode=Mode.APPEND, since_dump=True, anew="--anew" in step.held[T]
+        history.settings,
+        T,
+        mode=Mode.APPEND,
+        since_dump=True,
+        restart="--restart" in step.delayed[T],
     )
     step = next_step(history.settings, record)
     assert step is not None
-    assert (step.held, [table.a for table in step.tables]) == ({}, [3])
+    assert (step.delayed, [table.a for table in step.tables]) == ({}, [3])
 
 
 def test_a_target_keeps_its_mode_and_says_that_another_is_wanted(
@@ -142,8 +148,10 @@ def test_a_target_keeps_its_mode_and_says_that_another_is_wanted(
     same = applied_state(as_mode(history.settings, Mode.SOFT_DELETES)).tables[T]
     assert same.mode_wanted is None
     show_status(settings, as_json=False)
-    said = capsys.readouterr().out
-    assert f"{T} is kept as soft_deletes, the settings say history: `tideline rebuild {T}`" in said
+    reported = capsys.readouterr().out
+    assert (
+        f"{T} is kept as soft_deletes, the settings say history: `tideline rebuild {T}`" in reported
+    )
 
 
 def test_plans_follow_the_build_that_the_target_says(history: History) -> None:
@@ -157,7 +165,7 @@ def test_a_column_with_a_name_of_the_change_log_holds_the_table(tmp_path: Path) 
     made = History(tmp_path)
     made.commit(Shaped(schema_of(T, {"id": "int32", "_Before_id": "string"}, ["id"])))
     made.commit(Row(T, "c", {"id": 1}))
-    held = plan_merge(as_mode(made.settings, Mode.APPEND), plan_id="append").held
+    held = plan_merge(as_mode(made.settings, Mode.APPEND), plan_id="append").delayed
     assert "'_Before_id'" in held[T]
     assert plan_merge(as_mode(made.settings, Mode.HISTORY), plan_id="history").tables
 
@@ -171,7 +179,7 @@ def test_a_table_without_a_key_is_not_kept_in_a_mode_that_needs_one(
     made.commit(row(1))
     plan = plan_merge(as_mode(made.settings, mode), plan_id="p")
     assert plan.tables == ()
-    assert "it has no key" in plan.held[T]
+    assert "it has no key" in plan.delayed[T]
     apply(made, 2, mode=Mode.APPEND)
     with pytest.raises(Misconfigured, match="it has no key"):
         begin_rebuild(made.settings, T, mode=mode)
@@ -190,8 +198,8 @@ def test_a_rebuild_stops_where_the_live_table_stands(history: History) -> None:
     (table,) = step.tables
     assert (table.create, table.a, table.b, table.build) == (True, 0, 5, 1)
     assert (table.mode, "~rebuild" in table.target) == (Mode.HISTORY, True)
-    beside = settings_beside(settings, record)
-    apply(history, 5, settings=beside, mode=Mode.HISTORY, build=1)
+    shadow = shadow_settings(settings, record)
+    apply(history, 5, settings=shadow, mode=Mode.HISTORY, build=1)
     # Garbage is kept from what the rebuild still needs, and only of this table.
     tail = history.chain.read(6)
     assert tail is not None
@@ -201,7 +209,7 @@ def test_a_rebuild_stops_where_the_live_table_stands(history: History) -> None:
     step = next_step(settings, record)
     assert step is not None
     (swap,) = step.swaps
-    assert (step.tables, swap.b, swap.b_seq, swap.floor) == ((), 5, 8, 6)
+    assert (step.tables, swap.b, swap.b_seq, swap.delete_before) == ((), 5, 8, 6)
     assert (swap.live_mode, swap.mode, swap.build) == (Mode.CURRENT, Mode.HISTORY, 1)
     # The live table moves on: the one beside follows before they are swapped.
     apply(history, 6)
@@ -220,11 +228,11 @@ def test_of_two_rebuilds_one_wins_by_name(history: History) -> None:
     assert begin_rebuild(settings, T, mode=Mode.HISTORY) == record
     with pytest.raises(Fenced, match="under way, as history"):
         begin_rebuild(settings, T, mode=Mode.APPEND)
-    newer = begin_rebuild(settings, T, mode=Mode.APPEND, anew=True)
+    newer = begin_rebuild(settings, T, mode=Mode.APPEND, restart=True)
     assert newer.build == 2
     with pytest.raises(Fenced, match="took over"):
         next_step(settings, record)
-    # A table that was removed and made anew: numbers are never used twice.
+    # A table that was removed and recreated: numbers are never used twice.
     apply(history, 5, build=2)
     assert begin_rebuild(settings, T).build == 3
 
@@ -237,7 +245,7 @@ def test_another_generation_ends_a_rebuild_that_was_killed(history: History) -> 
     assert planned is not None
     low, number = history.last_seq, history.last_number
     generation = {"generation": 1, "generation_seq": low, "generation_manifest": number}
-    history.commit(row(7, "r"), floors=[(T, low)], states={T: generation})
+    history.commit(row(7, "r"), deletes_before=[(T, low)], states={T: generation})
     apply(history, 7, generation=1)
     with pytest.raises(Unavailable, match="began generation 1"):
         next_step(settings, record)
@@ -296,6 +304,6 @@ def test_status_says_where_a_table_lies(tmp_path: Path, capsys: pytest.CaptureFi
     (table,) = read_status(made.settings).tables
     assert table.target == f"{made.settings.warehouse.url}/public/Order~20Details"
     show_status(made.settings, as_json=False)
-    said = capsys.readouterr().out
-    assert f"warehouse {made.settings.warehouse.url}: " in said
-    assert " public/Order~20Details" in said
+    reported = capsys.readouterr().out
+    assert f"warehouse {made.settings.warehouse.url}: " in reported
+    assert " public/Order~20Details" in reported

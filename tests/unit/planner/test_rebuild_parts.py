@@ -19,7 +19,7 @@ from tideline.contract.plan import Plan
 from tideline.planner import begin_rebuild, next_step, rebuilds
 from tideline.planner.consumers import known_consumers, left_behind
 from tideline.planner.garbage import Garbage
-from tideline.planner.rebuild_steps import settings_beside
+from tideline.planner.rebuild_steps import shadow_settings
 from tideline.store.objects import open_store
 
 
@@ -40,7 +40,7 @@ def history(tmp_path: Path) -> History:
 
 def test_nothing_where_nothing_can_be_built(history: History) -> None:
     low = history.last_seq
-    history.commit(row(1, "r"), floors=[(T, low)])
+    history.commit(row(1, "r"), deletes_before=[(T, low)])
     stands(history, 7)
     first = history.chain.read(2)
     assert first is not None
@@ -48,7 +48,7 @@ def test_nothing_where_nothing_can_be_built(history: History) -> None:
     record = begin_rebuild(history.settings, T, mode=Mode.HISTORY)
     step = next_step(history.settings, record)
     assert step is not None
-    assert "parts up to manifest 2 are removed" in step.held[T]
+    assert "parts up to manifest 2 are removed" in step.delayed[T]
     assert consumers(history) == []
 
 
@@ -65,7 +65,7 @@ def test_all_that_it_needs_once_something_is_built(
         with pytest.raises(Unavailable, match="away"):
             next_step(history.settings, record)
         assert consumers(history) == []
-        stands(history, 3, settings=settings_beside(history.settings, record), build=1)
+        stands(history, 3, settings=shadow_settings(history.settings, record), build=1)
         with pytest.raises(Unavailable, match="away"):
             next_step(history.settings, record)
     assert len(consumers(history)) == 1
@@ -74,7 +74,7 @@ def test_all_that_it_needs_once_something_is_built(
 def test_nothing_of_a_generation_that_is_over(history: History) -> None:
     record = begin_rebuild(history.settings, T)
     taken(history, record)
-    stands(history, 3, settings=settings_beside(history.settings, record), build=1)
+    stands(history, 3, settings=shadow_settings(history.settings, record), build=1)
     assert len(consumers(history)) == 1
     history.commit(row(9), states={T: {"generation": 1, "generation_manifest": 6}})
     with pytest.raises(Unavailable, match="began generation 1"):
@@ -95,7 +95,7 @@ def test_nothing_where_the_table_is_gone_from_the_warehouse(history: History) ->
 def test_who_is_late_leaves_the_newer_ones_place(history: History) -> None:
     """Both begin their steps at once: the older one has looked before the newer one came."""
     old = begin_rebuild(history.settings, T)
-    new = begin_rebuild(history.settings, T, anew=True)
+    new = begin_rebuild(history.settings, T, restart=True)
     taken(history, new)
     with pytest.raises(Fenced, match="took over"):
         next_step(history.settings, old)
@@ -104,7 +104,7 @@ def test_who_is_late_leaves_the_newer_ones_place(history: History) -> None:
 
 def test_who_is_late_leaves_nothing_of_one_that_is_done(history: History) -> None:
     old = begin_rebuild(history.settings, T)
-    new = begin_rebuild(history.settings, T, anew=True)
+    new = begin_rebuild(history.settings, T, restart=True)
     taken(history, new)
     stands(history, 6, build=new.build)
     assert next_step(history.settings, new) is None
@@ -117,7 +117,7 @@ def test_one_that_was_killed_keeps_them_until_nobody_has_gone_on_with_it(history
     settings, store = history.settings, open_store(history.settings.store)
     record = begin_rebuild(settings, T)
     taken(history, record)
-    stands(history, 3, settings=settings_beside(settings, record), build=1)
+    stands(history, 3, settings=shadow_settings(settings, record), build=1)
     days = settings.retention.plans_days
     now = datetime.now(UTC)
     (entry,) = left_behind(settings, store, now + timedelta(days=1))
@@ -141,10 +141,10 @@ def test_what_is_tried_again_joins_what_it_began(history: History) -> None:
     """Also where its first try was killed before, or after, there was a record of it."""
     settings = history.settings
     before = begin_rebuild(settings, T)
-    first = begin_rebuild(settings, T, anew=True, asked="dag/run/task")
+    first = begin_rebuild(settings, T, restart=True, asked="dag/run/task")
     assert first.build == before.build + 1
-    assert begin_rebuild(settings, T, anew=True, asked="dag/run/task") == first
+    assert begin_rebuild(settings, T, restart=True, asked="dag/run/task") == first
     stands(history, 6, build=first.build)
-    assert begin_rebuild(settings, T, anew=True, asked="dag/run/task") == first
+    assert begin_rebuild(settings, T, restart=True, asked="dag/run/task") == first
     assert next_step(settings, first) is None
-    assert begin_rebuild(settings, T, anew=True, asked="another").build == first.build + 1
+    assert begin_rebuild(settings, T, restart=True, asked="another").build == first.build + 1

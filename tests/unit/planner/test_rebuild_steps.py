@@ -18,7 +18,7 @@ from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan, PlannedSwap, app_id
 from tideline.contract.rebuild import RebuildRecord
 from tideline.planner import applied_state, begin_rebuild, next_step
-from tideline.planner.rebuild_steps import settings_beside
+from tideline.planner.rebuild_steps import shadow_settings
 
 T = "public.t"
 
@@ -30,7 +30,7 @@ def row(key: int, op: str = "c") -> Row:
 def taken(history: History, record: RebuildRecord) -> Plan:
     plan = next_step(history.settings, record)
     assert plan is not None
-    assert plan.held == {}
+    assert plan.delayed == {}
     return plan
 
 
@@ -50,20 +50,20 @@ class TestBehindAChangeThatTheLiveTableDoesNotTake:
         made.commit(Shaped(RENAMED, (RENAME,)), row(2))
         low = made.last_seq
         made.commit(row(1, "r"))
-        made.commit(row(2, "r"), floors=[(T, low)])
+        made.commit(row(2, "r"), deletes_before=[(T, low)])
         made.commit(row(3))
         react(made, rename="park")
         stands(made, 2)
         return made
 
     def test_it_begins_with_the_dump_and_takes_the_live_ones_place(self, history: History) -> None:
-        assert "was renamed" in history.plan().held[T]
+        assert "was renamed" in history.plan().delayed[T]
         record = begin_rebuild(history.settings, T)
         (table,) = taken(history, record).tables
-        assert (table.begins, table.b, table.schema, table.create) == (4, 5, RENAMED, True)
-        beside = settings_beside(history.settings, record)
+        assert (table.start_seq, table.b, table.schema, table.create) == (4, 5, RENAMED, True)
+        shadow = shadow_settings(history.settings, record)
         # Killed, and the chain has grown: it is swapped where the dump was whole.
-        stands(history, 5, settings=beside, build=1)
+        stands(history, 5, settings=shadow, build=1)
         history.commit(row(4))
         swap = swapped(history, record)
         assert (swap.b, swap.live_b, swap.schema) == (5, 2, RENAMED)
@@ -71,7 +71,7 @@ class TestBehindAChangeThatTheLiveTableDoesNotTake:
         stands(history, 5, build=1)
         assert next_step(history.settings, record) is None
         plan = history.plan()
-        assert plan.held == {}
+        assert plan.delayed == {}
         assert [(one.a, one.b, one.build) for one in plan.tables] == [(5, 7, 1)]
 
     def test_not_while_the_dump_has_not_ended(self, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ class TestBehindAChangeThatTheLiveTableDoesNotTake:
         record = begin_rebuild(made.settings, T)
         (table,) = taken(made, record).tables
         assert (table.b, table.schema) == (2, PLAIN)
-        stands(made, 2, settings=settings_beside(made.settings, record), build=1)
+        stands(made, 2, settings=shadow_settings(made.settings, record), build=1)
         assert (swapped(made, record).b, swapped(made, record).live_b) == (2, None)
 
     def test_one_that_began_before_the_change_leads_nowhere(self, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ class TestBehindAChangeThatTheLiveTableDoesNotTake:
         made.commit(row(1))
         low = made.last_seq
         made.commit(Shaped(RENAMED, (RENAME,)), row(1, "r"))
-        made.commit(floors=[(T, low)])
+        made.commit(deletes_before=[(T, low)])
         react(made, rename="park")
         stands(made, 2)
         (table,) = taken(made, begin_rebuild(made.settings, T)).tables
@@ -108,16 +108,16 @@ class TestBehindAChangeThatTheLiveTableDoesNotTake:
         made.commit(Shaped(RENAMED, (RENAME,)), row(2))
         low = made.last_seq
         made.commit(row(1, "r"))
-        made.commit(Shaped(PLAIN, (RENAME,)), row(2, "r"), floors=[(T, low)])
+        made.commit(Shaped(PLAIN, (RENAME,)), row(2, "r"), deletes_before=[(T, low)])
         react(made, rename="park")
         stands(made, 2)
         record = begin_rebuild(made.settings, T)
         for built in (False, True):
             if built:  # Before the change came.
-                stands(made, 4, settings=settings_beside(made.settings, record), build=1)
+                stands(made, 4, settings=shadow_settings(made.settings, record), build=1)
             plan = next_step(made.settings, record)
             assert plan is not None
-            assert "blocked before sequence 6" in plan.held[T]
+            assert "blocked before sequence 6" in plan.delayed[T]
             assert plan.swaps == ()
 
     def test_a_past_is_left_behind_only_where_that_is_said(self, history: History) -> None:
@@ -125,14 +125,16 @@ class TestBehindAChangeThatTheLiveTableDoesNotTake:
         record = begin_rebuild(history.settings, T, mode=Mode.HISTORY)
         (table,) = taken(history, record).tables
         assert (table.a, table.b) == (0, 2)
-        record = begin_rebuild(history.settings, T, mode=Mode.HISTORY, since_dump=True, anew=True)
+        record = begin_rebuild(
+            history.settings, T, mode=Mode.HISTORY, since_dump=True, restart=True
+        )
         (table,) = taken(history, record).tables
-        assert (table.begins, table.b, table.mode) == (4, 5, Mode.HISTORY)
+        assert (table.start_seq, table.b, table.mode) == (4, 5, Mode.HISTORY)
 
     def test_a_live_table_that_may_go_on_again_is_waited_for(self, history: History) -> None:
         record = begin_rebuild(history.settings, T)
         taken(history, record)
-        stands(history, 5, settings=settings_beside(history.settings, record), build=1)
+        stands(history, 5, settings=shadow_settings(history.settings, record), build=1)
         react(history, rename="apply")
         with pytest.raises(Unavailable, match="can go on by now") as raised:
             next_step(history.settings, record)
@@ -155,7 +157,7 @@ class TestAnotherGenerationOfATableThatKeepsAPast:
         low, number = made.last_seq, made.last_number
         made.commit(Row(T, "r", {"id": "1"}))
         begun = {"generation": 1, "generation_seq": low, "generation_manifest": number}
-        made.commit(Row(T, "r", {"id": "2"}), floors=[(T, low)], states={T: begun})
+        made.commit(Row(T, "r", {"id": "2"}), deletes_before=[(T, low)], states={T: begun})
         made.settings = as_mode(made.settings, Mode.HISTORY)
         return made
 
@@ -165,15 +167,15 @@ class TestAnotherGenerationOfATableThatKeepsAPast:
         for _ in range(2):
             plan = history.plan()
             assert plan.tables == ()
-            assert f"the past that this keeps as {mode.value}" in plan.held[T]
+            assert f"the past that this keeps as {mode.value}" in plan.delayed[T]
             switch = "" if mode is Mode.HISTORY else f" --mode {mode.value}"
-            assert f"`tideline rebuild {T}{switch}`" in plan.held[T]
+            assert f"`tideline rebuild {T}{switch}`" in plan.delayed[T]
             history.commit(Row(T, "c", {"id": "3"}))
         progress = applied_state(history.settings).tables[T]
-        assert progress.reason == plan.held[T]
+        assert progress.reason == plan.delayed[T]
         assert (progress.mode, progress.complete_through_us) == (mode, None)
 
-    def test_a_table_as_it_is_now_starts_anew_by_itself_and_as_it_was_kept(
+    def test_a_table_as_it_is_now_starts_again_by_itself_and_as_it_was_kept(
         self, history: History
     ) -> None:
         stands(history, 3)
@@ -191,9 +193,9 @@ class TestAnotherGenerationOfATableThatKeepsAPast:
         made.commit(row(1))
         stands(made, 2, mode=Mode.HISTORY)
         low = made.last_seq
-        made.commit(row(1, "r"), floors=[(T, low)])
+        made.commit(row(1, "r"), deletes_before=[(T, low)])
         plan = made.plan()
-        assert plan.held == {}
+        assert plan.delayed == {}
         assert [(one.a, one.mode, one.replace) for one in plan.tables] == [(2, Mode.HISTORY, False)]
 
     @pytest.mark.parametrize("mode", [Mode.CURRENT, Mode.APPEND])
@@ -203,8 +205,8 @@ class TestAnotherGenerationOfATableThatKeepsAPast:
         assert (record.build, record.generation, record.mode) == (5, 1, Mode.HISTORY)
         (table,) = taken(history, record).tables
         assert (table.a, table.b, table.generation, table.build) == (4, 6, 1, 5)
-        beside = settings_beside(history.settings, record)
-        stands(history, 6, settings=beside, mode=Mode.HISTORY, build=5, generation=1)
+        shadow = shadow_settings(history.settings, record)
+        stands(history, 6, settings=shadow, mode=Mode.HISTORY, build=5, generation=1)
         history.commit(Row(T, "c", {"id": "3"}))
         swap = swapped(history, record)
         assert (swap.b, swap.live_b, swap.live_mode, swap.mode) == (6, 3, mode, Mode.HISTORY)
@@ -213,5 +215,5 @@ class TestAnotherGenerationOfATableThatKeepsAPast:
         stands(history, 6, mode=Mode.HISTORY, build=5, generation=1)
         assert next_step(history.settings, record) is None
         plan = history.plan()
-        assert plan.held == {}
+        assert plan.delayed == {}
         assert [(one.a, one.b, one.create) for one in plan.tables] == [(6, 7, False)]

@@ -18,11 +18,11 @@ from deltalake import DeltaTable
 from tests.fixtures.commits import commit_of_ours
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.contract.errors import Unavailable
-from tideline.contract.layout import beside_url, table_path
+from tideline.contract.layout import shadow_url, table_path
 from tideline.contract.manifest import OpenState
-from tideline.contract.plan import STANDING_PROPERTY, Stamp, app_id
+from tideline.contract.plan import STANDING_PROPERTY, CommitMetadata, app_id
 from tideline.contract.schema import parse_table
-from tideline.contract.verification import Proof, TableProof, Verification
+from tideline.contract.verification import TableResult, Verification, VerificationOutcome
 from tideline.planner import applied_state
 from tideline.planner.consumers import known_consumers, register_warehouse
 from tideline.planner.merges import Planning
@@ -44,14 +44,16 @@ def apply(
 ) -> None:
     """A commit of a merge that has applied manifest ``number``; ``changes`` of its stamp, and
     ``says=False``: the log has lost that."""
-    link = history.chain.read(number)
-    assert link is not None
+    entry = history.chain.read(number)
+    assert entry is not None
     app = app_id("shop", "one", T, generation, build)
     says, standing = changes.pop("says", True), changes.pop("standing", None)
-    stamp = Stamp(app, "shop", "one", "p", 0, number, link.manifest.last_seq, digest=link.digest)
-    stamp = msgspec.structs.replace(stamp, **changes)
+    commit_metadata = CommitMetadata(
+        app, "shop", "one", "p", 0, number, entry.manifest.last_seq, digest=entry.digest
+    )
+    commit_metadata = msgspec.structs.replace(commit_metadata, **changes)
     url = history.settings.warehouse.url
-    url = beside_url(url, build) if build else url
+    url = shadow_url(url, build) if build else url
     path = Path(table_path(url, parse_table(T)).removeprefix("file://"))
     rows = pa.table({"id": pa.array([number], pa.int32())})
     names = {"pipeline": "shop", "incarnation": "one", "table": T}
@@ -60,13 +62,13 @@ def apply(
     owner |= {"tideline.build": str(build)} if build else {}
     if not path.exists():
         DeltaTable.create(path, rows.schema, configuration=owner, raise_if_key_not_exists=False)
-    commit_of_ours(path, rows, app, number, stamp if says else None)
+    commit_of_ours(path, rows, app, number, commit_metadata if says else None)
 
 
 def made(root: Path, *keys: int) -> History:
     """A chain of a manifest for each key, behind one that makes the table and dumps it whole."""
     history = History(root)
-    history.commit(Shaped(SCHEMA), floors=[(T, 0)])
+    history.commit(Shaped(SCHEMA), deletes_before=[(T, 0)])
     for key in keys:
         history.commit(row(key))
     return history
@@ -95,9 +97,9 @@ def test_nothing_is_merged_into_a_target_of_the_lost_chain(
     now = restored(lost, *keys)
     plan = now.plan()
     assert (plan.tables, plan.strayed) == ((), (T,))
-    assert f"`tideline rebuild {T}`" in plan.held[T]
+    assert f"`tideline rebuild {T}`" in plan.delayed[T]
     found = applied_state(now.settings).tables[T]
-    assert (found.state, found.reason) == (TableStage.BLOCKED, plan.held[T])
+    assert (found.state, found.reason) == (TableStage.BLOCKED, plan.delayed[T])
     assert (found.merged, found.complete_through_us, found.up_to_date) == (None, None, False)
 
 
@@ -105,8 +107,8 @@ def test_no_proof_of_a_target_of_the_lost_chain_counts(lost: History) -> None:
     """Not even one that the backup has, of rows that were there before it."""
     now = restored(lost, 7, 8, 9)
     app = app_id("shop", "one", T, 0)
-    proof = TableProof(T, Proof.EQUAL, 1, 2, 2, target_version=0, app_id=app)
-    store_verification(now.settings, Verification("v", "shop", "one", "v", (proof,)))
+    verified = TableResult(T, VerificationOutcome.EQUAL, 1, 2, 2, target_version=0, app_id=app)
+    store_verification(now.settings, Verification("v", "shop", "one", "v", (verified,)))
     found = applied_state(now.settings).proofs[T]
     assert found.broken == "its target has applied another chain than the store's"
 
@@ -115,7 +117,7 @@ def test_what_was_applied_before_the_backup_is_of_the_restored_chain_too(tmp_pat
     before = made(tmp_path / "lost", 1, 2, 3)
     apply(before, 2)
     plan = restored(before, 7, 8).plan()
-    assert (plan.held, plan.strayed) == ({}, ())
+    assert (plan.delayed, plan.strayed) == ({}, ())
     assert [(table.a, table.b) for table in plan.tables] == [(2, 4)]
 
 
@@ -125,7 +127,7 @@ def test_a_target_that_a_merge_has_brought_past_the_tail_since_that_was_looked_u
     history = made(tmp_path, 1, 2, 3)
     apply(history, 4)
     plan = Planning(history.settings, open_store(history.settings.store)).plan("p", None, 3)
-    assert (plan.tables, plan.strayed, plan.held) == ((), (), {})
+    assert (plan.tables, plan.strayed, plan.delayed) == ((), (), {})
     step = next_step(history.settings, begin_rebuild(history.settings, T))
     assert step is not None
     assert [(table.a, table.b) for table in step.tables] == [(0, 4)]
@@ -147,7 +149,7 @@ def test_a_target_whose_log_has_lost_our_commit_does_not_count(tmp_path: Path) -
     apply(history, 3, says=False)
     plan = history.plan()
     assert plan.strayed == (T,)
-    assert "no longer tells" in plan.held[T]
+    assert "no longer shows" in plan.delayed[T]
 
 
 @pytest.mark.parametrize(("number", "holds"), [(3, True), (2, False)])
@@ -158,9 +160,9 @@ def test_what_the_log_has_lost_may_stand_in_the_tables_properties(
     history = made(tmp_path, 1, 2)
     apply(history, number)
     path = Path(history.target(T).removeprefix("file://"))
-    stamp = DeltaTable(path).history(1)[0]["userMetadata"]
+    commit_metadata = DeltaTable(path).history(1)[0]["userMetadata"]
     shutil.rmtree(path)
-    apply(history, 3, says=False, standing=stamp)
+    apply(history, 3, says=False, standing=commit_metadata)
     assert (history.plan().strayed == ()) is holds
 
 
@@ -170,7 +172,7 @@ def test_a_target_of_a_generation_that_the_chain_lacks(tmp_path: Path) -> None:
     apply(history, 3, generation=2)
     plan = history.plan()
     assert plan.strayed == (T,)
-    assert "generation 2" in plan.held[T]
+    assert "generation 2" in plan.delayed[T]
     record = begin_rebuild(history.settings, T)
     step = next_step(history.settings, record)
     assert step is not None
@@ -199,16 +201,16 @@ class TestRebuild:
         step = next_step(now.settings, record)
         assert step is not None
         (table,) = step.tables
-        assert (table.a, table.b, table.build, step.held) == (0, 4, 1, {})
-        link = now.chain.read(4)
-        assert link is not None
-        assert table.b_digest == link.digest
+        assert (table.a, table.b, table.build, step.delayed) == (0, 4, 1, {})
+        entry = now.chain.read(4)
+        assert entry is not None
+        assert table.b_digest == entry.digest
         apply(now, 4, build=1)
         now.commit(row(9))  # While it was built.
         step = next_step(now.settings, record)
         assert step is not None
         (swap,) = step.swaps
-        assert (swap.b, swap.b_digest, swap.live_b) == (4, link.digest, 4)
+        assert (swap.b, swap.b_digest, swap.live_b) == (4, entry.digest, 4)
 
     def test_what_a_rebuild_has_built_of_the_lost_chain_is_begun_once_more(
         self, lost: History
@@ -218,8 +220,8 @@ class TestRebuild:
         record = begin_rebuild(now.settings, T)
         step = next_step(now.settings, record)
         assert step is not None
-        assert f"`tideline rebuild {T} --anew`" in step.held[T]
-        record = begin_rebuild(now.settings, T, anew=True)
+        assert f"`tideline rebuild {T} --restart`" in step.delayed[T]
+        record = begin_rebuild(now.settings, T, restart=True)
         step = next_step(now.settings, record)
         assert step is not None
         assert [table.build for table in step.tables] == [2]

@@ -11,17 +11,17 @@ from msgspec.structs import replace
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.plan import Plan
-from tideline.contract.proofs import PASSES_MAX
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.contract.verification import (
     DifferentKey,
-    Proof,
     Scope,
-    TableProof,
+    TableResult,
     Verification,
+    VerificationOutcome,
     VerifyPlan,
 )
+from tideline.contract.verification_results import PASSES_MAX
 from tideline.planner import verification
 from tideline.planner.verification import MERGES_MAX, REPAIRS_MAX, VerificationRun
 from tideline.planner.verifying import Planned
@@ -32,10 +32,14 @@ from tideline_console.verify import verdict
 
 T = "public.t"
 REQUEST = DumpRequest("v", (T,), purpose="verify", priority=3)
-EQUAL = TableProof(T, Proof.EQUAL, seq=10, rows=9, source_time_us=1_700_000_000_000_000)
-MOVING = replace(EQUAL, proof=Proof.MOVING, moving=1, moving_keys=(("1",),))
-DIFFERS = replace(EQUAL, proof=Proof.DIFFERS, missing=1, keys=(DifferentKey(("7",), "missing"),))
-Compare = Callable[[DumpRequest], TableProof]
+EQUAL = TableResult(
+    T, VerificationOutcome.EQUAL, seq=10, rows=9, source_time_us=1_700_000_000_000_000
+)
+CHANGING = replace(EQUAL, outcome=VerificationOutcome.CHANGING, moving=1, changed_keys=(("1",),))
+DIFFERS = replace(
+    EQUAL, outcome=VerificationOutcome.DIFFERS, missing=1, keys=(DifferentKey(("7",), "missing"),)
+)
+Compare = Callable[[DumpRequest], TableResult]
 
 
 class Jobs:
@@ -50,7 +54,7 @@ class Jobs:
         self.answer = RequestState.DONE
         self.fails: str | None = None
         self.tail = 5
-        self.held: list[str] = []
+        self.delayed: list[str] = []
         self._compare = compare
 
     def read(self, request: DumpRequest) -> Answer:
@@ -68,8 +72,8 @@ class Jobs:
 
     def compare(self, plan: VerifyPlan) -> Verification:
         self.plans.append(plan)
-        proof = self._compare(self.asked[-1])
-        return Verification(plan.verify_id, "shop", "one", plan.request_id, (proof,))
+        verified = self._compare(self.asked[-1])
+        return Verification(plan.verify_id, "shop", "one", plan.request_id, (verified,))
 
     def report(self, text: str) -> None:
         assert "7" not in text.split()
@@ -80,19 +84,19 @@ class Jobs:
 
     def plan_merge(self, settings: Any, *, plan_id: str, tables: Sequence[str]) -> Any:
         assert tables == [T]
-        return SimpleNamespace(plan_id=plan_id, tables=(T,), held={}, b=5, tail=self.tail)
+        return SimpleNamespace(plan_id=plan_id, tables=(T,), delayed={}, b=5, tail=self.tail)
 
     def plan(self, settings: Any, request_id: str, **more: Any) -> Planned:
         failed = more.get("failed", {})
         late = more["last_call"] or T in failed
-        self.held += failed.values()
+        self.delayed += failed.values()
         waiting = (T,) if self.waits > 0 and not late else ()
         plan = VerifyPlan(more["verify_id"], "shop", "one", "file:///s", request_id, ())
         return Planned(plan, waiting)
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TableProof]:
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TableResult]:
     settings = make_settings(
         {
             "pipeline": "shop",
@@ -103,7 +107,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TableProof]:
         }
     )
 
-    def run(jobs: Jobs, *, repair: bool = False) -> TableProof:
+    def run(jobs: Jobs, *, repair: bool = False) -> TableResult:
         monkeypatch.setattr(verification, "plan_verification", jobs.plan)
         monkeypatch.setattr(verification, "plan_merge", jobs.plan_merge)
         monkeypatch.setattr(
@@ -122,40 +126,43 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TableProof]:
 
 
 def test_what_no_merge_brings_on_is_not_even_read(
-    run: Callable[..., TableProof], monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., TableResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Said at once; but a pattern, or one of several, is read with the others."""
     jobs = Jobs(lambda _: EQUAL)
     monkeypatch.setattr(verification, "stuck", lambda *_: {T: "blocked before sequence 7"})
     found = run(jobs)
-    assert (found.proof, found.reason) == (Proof.UNPROVEN, "blocked before sequence 7")
+    assert (found.outcome, found.reason) == (
+        VerificationOutcome.UNPROVEN,
+        "blocked before sequence 7",
+    )
     assert (jobs.asked, jobs.merged, jobs.plans) == ([], [], [])
     monkeypatch.setattr(verification, "stuck", lambda *_: {"public.u": "blocked"})
     assert run(Jobs(lambda _: EQUAL)) == EQUAL
 
 
-def test_one_pass_is_enough_where_nothing_moves(run: Callable[..., TableProof]) -> None:
+def test_one_pass_is_enough_where_nothing_moves(run: Callable[..., TableResult]) -> None:
     jobs = Jobs(lambda _: EQUAL, merges=2)
     assert run(jobs) == EQUAL
     assert jobs.asked == [REQUEST]
     assert len(jobs.merged) == 2
 
 
-def test_what_is_never_merged_is_not_waited_for(run: Callable[..., TableProof]) -> None:
+def test_what_is_never_merged_is_not_waited_for(run: Callable[..., TableResult]) -> None:
     jobs = Jobs(lambda _: EQUAL, merges=10_000)
     run(jobs)
     assert len(jobs.merged) == MERGES_MAX
 
 
-def test_a_merge_that_fails_is_not_planned_again(run: Callable[..., TableProof]) -> None:
+def test_a_merge_that_fails_is_not_planned_again(run: Callable[..., TableResult]) -> None:
     """Not even where more waits than one plan takes: each plan is a Spark job of minutes."""
     jobs = Jobs(lambda _: EQUAL, merges=10_000)
     jobs.fails, jobs.tail = "the disk is full", 99
     run(jobs)
-    assert (len(jobs.merged), jobs.held) == (1, ["the disk is full"])
+    assert (len(jobs.merged), jobs.delayed) == (1, ["the disk is full"])
 
 
-def test_a_repair_whose_merge_fails_gives_the_reason(run: Callable[..., TableProof]) -> None:
+def test_a_repair_whose_merge_fails_gives_the_reason(run: Callable[..., TableResult]) -> None:
     jobs = Jobs(lambda _: DIFFERS)
     jobs.fails, jobs.tail = "the disk is full", 99
     found = run(jobs, repair=True)
@@ -163,27 +170,40 @@ def test_a_repair_whose_merge_fails_gives_the_reason(run: Callable[..., TablePro
     assert len(jobs.merged) == REPAIRS_MAX
 
 
-def test_keys_that_moved_are_read_again(run: Callable[..., TableProof]) -> None:
-    proofs = iter([MOVING, replace(EQUAL, seq=20, rows=1, scope=Scope.KEYS)])
+def test_keys_that_moved_are_read_again(run: Callable[..., TableResult]) -> None:
+    proofs = iter([CHANGING, replace(EQUAL, seq=20, rows=1, scope=Scope.KEYS)])
     jobs = Jobs(lambda _: next(proofs))
-    proof = run(jobs)
-    assert (proof.proof, proof.seq, proof.proven_later, proof.later_seq) == (Proof.EQUAL, 10, 1, 20)
+    verified = run(jobs)
+    assert (verified.outcome, verified.seq, verified.proven_later, verified.later_seq) == (
+        VerificationOutcome.EQUAL,
+        10,
+        1,
+        20,
+    )
     assert (jobs.asked[1].keys, jobs.asked[1].verifies) == ((("1",),), True)
 
 
-def test_keys_that_never_rest_are_moving_and_no_difference(run: Callable[..., TableProof]) -> None:
-    jobs = Jobs(lambda _: MOVING)
-    proof = run(jobs)
-    assert (proof.proof, proof.moving, proof.differences) == (Proof.MOVING, 1, 0)
+def test_keys_that_never_rest_are_moving_and_no_difference(run: Callable[..., TableResult]) -> None:
+    jobs = Jobs(lambda _: CHANGING)
+    verified = run(jobs)
+    assert (verified.outcome, verified.moving, verified.differences) == (
+        VerificationOutcome.CHANGING,
+        1,
+        0,
+    )
     assert len(jobs.asked) == 1 + PASSES_MAX
-    assert "moving: 1 keys" in verdict(proof)
+    assert "moving: 1 keys" in verdict(verified)
 
 
-def test_differences_are_dumped_merged_and_proven(run: Callable[..., TableProof]) -> None:
+def test_differences_are_dumped_merged_and_proven(run: Callable[..., TableResult]) -> None:
     proofs = iter([DIFFERS, replace(EQUAL, seq=30, rows=1)])
     jobs = Jobs(lambda _: next(proofs))
-    proof = run(jobs, repair=True)
-    assert (proof.proof, proof.repaired, proof.differences) == (Proof.EQUAL, 1, 0)
+    verified = run(jobs, repair=True)
+    assert (verified.outcome, verified.repaired, verified.differences) == (
+        VerificationOutcome.EQUAL,
+        1,
+        0,
+    )
     assert [(one.purpose, one.keys) for one in jobs.asked] == [
         ("verify", None),
         ("dump", (("7",),)),
@@ -193,16 +213,18 @@ def test_differences_are_dumped_merged_and_proven(run: Callable[..., TableProof]
 
 
 def test_keys_that_move_before_and_after_a_repair_are_read_each_time(
-    run: Callable[..., TableProof],
+    run: Callable[..., TableResult],
 ) -> None:
     """Under the id of a request that has ended, the worker would answer with what it read then."""
-    both = replace(DIFFERS, moving=1, moving_keys=(("1",),))
+    both = replace(DIFFERS, moving=1, changed_keys=(("1",),))
     one = replace(EQUAL, seq=20, rows=1, scope=Scope.KEYS)
-    moves = replace(one, proof=Proof.MOVING, rows=0, moving=1, moving_keys=(("7",),))
+    moves = replace(
+        one, outcome=VerificationOutcome.CHANGING, rows=0, moving=1, changed_keys=(("7",),)
+    )
     proofs = iter([both, one, moves, one])
     jobs = Jobs(lambda _: next(proofs))
-    proof = run(jobs, repair=True)
-    assert (proof.proof, proof.repaired) == (Proof.EQUAL, 1)
+    verified = run(jobs, repair=True)
+    assert (verified.outcome, verified.repaired) == (VerificationOutcome.EQUAL, 1)
     assert [(one.purpose, one.keys) for one in jobs.asked] == [
         ("verify", None),
         ("verify", (("1",),)),
@@ -212,22 +234,22 @@ def test_keys_that_move_before_and_after_a_repair_are_read_each_time(
     ]
 
 
-def test_without_repair_nothing_is_dumped(run: Callable[..., TableProof]) -> None:
+def test_without_repair_nothing_is_dumped(run: Callable[..., TableResult]) -> None:
     jobs = Jobs(lambda _: DIFFERS)
-    assert run(jobs).proof is Proof.DIFFERS
+    assert run(jobs).outcome is VerificationOutcome.DIFFERS
     assert all(one.verifies for one in jobs.asked)
 
 
-def test_what_cannot_be_repaired_is_given_up(run: Callable[..., TableProof]) -> None:
+def test_what_cannot_be_repaired_is_given_up(run: Callable[..., TableResult]) -> None:
     jobs = Jobs(lambda _: DIFFERS)
-    assert run(jobs, repair=True).proof is Proof.DIFFERS
+    assert run(jobs, repair=True).outcome is VerificationOutcome.DIFFERS
     assert sum(not one.verifies for one in jobs.asked) == REPAIRS_MAX
 
 
-def test_more_differences_than_are_listed_dump_the_table(run: Callable[..., TableProof]) -> None:
+def test_more_differences_than_are_listed_dump_the_table(run: Callable[..., TableResult]) -> None:
     proofs = iter([replace(DIFFERS, missing=50_000), EQUAL])
     jobs = Jobs(lambda _: next(proofs))
-    assert run(jobs, repair=True).proof is Proof.EQUAL
+    assert run(jobs, repair=True).outcome is VerificationOutcome.EQUAL
     assert [(one.purpose, one.keys) for one in jobs.asked] == [
         ("verify", None),
         ("dump", None),
@@ -235,15 +257,15 @@ def test_more_differences_than_are_listed_dump_the_table(run: Callable[..., Tabl
     ]
 
 
-def test_a_table_that_could_not_be_read_is_unproven(run: Callable[..., TableProof]) -> None:
+def test_a_table_that_could_not_be_read_is_unproven(run: Callable[..., TableResult]) -> None:
     jobs = Jobs(lambda _: EQUAL)
     jobs.answer = RequestState.FAILED
-    proof = run(jobs)
-    assert (proof.proof, proof.reason) == (Proof.UNPROVEN, "it is gone")
-    assert verdict(proof) == "not proven"
+    verified = run(jobs)
+    assert (verified.outcome, verified.reason) == (VerificationOutcome.UNPROVEN, "it is gone")
+    assert verdict(verified) == "not proven"
 
 
-def test_a_refused_request_is_an_error(run: Callable[..., TableProof]) -> None:
+def test_a_refused_request_is_an_error(run: Callable[..., TableResult]) -> None:
     jobs = Jobs(lambda _: EQUAL)
     jobs.answer = RequestState.REFUSED
     with pytest.raises(Misconfigured, match="refuses to read"):

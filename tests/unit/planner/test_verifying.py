@@ -27,16 +27,16 @@ from tideline.contract.manifest import (
 from tideline.contract.request import Answer, DumpRequest, KeyRange, RequestState
 from tideline.contract.schema import parse_table
 from tideline.contract.steps import ColumnStep, StepKind
-from tideline.contract.verification import Proof, Scope, TableProof, Verification
+from tideline.contract.verification import Scope, TableResult, Verification, VerificationOutcome
 from tideline.planner.garbage import Fate, Garbage
-from tideline.planner.verified import last_proof, read_verification, store_verification
+from tideline.planner.verified import last_verification, read_verification, store_verification
 from tideline.planner.verifying import Planned, plan_verification, stuck
 from tideline.settings.tables import OnChange, TableSettings
 from tideline.store.objects import open_store
 
 T = "public.t"
 SCHEMA = schema_of(T, {"id": "int32", "v": "string"}, ["id"])
-EMPTY = ("parts", "schema_events", "truncates", "floors", "accepted", "checks")
+EMPTY = ("parts", "schema_events", "truncates", "deletes_before", "accepted", "checks")
 VERIFY = DumpRequest("v", (T,), purpose="verify")
 
 
@@ -142,7 +142,7 @@ def test_last_call_names_what_is_not_merged(history: History) -> None:
     finished = read(history, 0)
     plan = planned(history, finished, last_call=True).plan
     assert plan.tables == ()
-    assert "not merged" in plan.held[T]
+    assert "not merged" in plan.delayed[T]
 
 
 def test_a_table_whose_merge_failed_is_held_back_with_the_error(history: History) -> None:
@@ -150,7 +150,7 @@ def test_a_table_whose_merge_failed_is_held_back_with_the_error(history: History
     finished = read(history, 0)
     found = planned(history, finished, failed={T: "the disk is full", "public.u": "another"})
     assert found.waiting == ()
-    assert dict(found.plan.held) == {
+    assert dict(found.plan.delayed) == {
         T: f"it is not merged up to manifest {finished}: the disk is full"
     }
 
@@ -194,7 +194,7 @@ def test_a_table_that_changed_as_a_whole_is_held(history: History, event: Any, r
     finished = read(history, 0)
     last = history.commit(event).manifest_number
     apply(history, last)
-    assert reason in planned(history, finished).plan.held[T]
+    assert reason in planned(history, finished).plan.delayed[T]
 
 
 def test_a_dump_that_healed_a_doubt_may_hold_what_no_change_tells(history: History) -> None:
@@ -204,16 +204,16 @@ def test_a_dump_that_healed_a_doubt_may_hold_what_no_change_tells(history: Histo
     low = history.last_seq
     history.commit(states={T: {"condition": TableCondition.UNPROVEN, "since_seq": low}})
     healed = {T: {"condition": TableCondition.LIVE}}
-    last = history.commit(row(1, "r"), floors=[(T, low)], states=healed).manifest_number
+    last = history.commit(row(1, "r"), deletes_before=[(T, low)], states=healed).manifest_number
     apply(history, last)
-    assert "in doubt" in planned(history, finished).plan.held[T]
+    assert "in doubt" in planned(history, finished).plan.delayed[T]
 
 
 def test_a_dump_of_a_table_in_no_doubt_brings_nothing_new(history: History) -> None:
     accept(history)
     finished = read(history, 0)
     low = history.last_seq
-    last = history.commit(row(1, "r"), floors=[(T, low)]).manifest_number
+    last = history.commit(row(1, "r"), deletes_before=[(T, low)]).manifest_number
     apply(history, last)
     [table] = planned(history, finished).plan.tables
     assert table.touched == ()
@@ -224,7 +224,7 @@ def test_a_blocked_table_is_held(history: History) -> None:
     finished = read(history, 0)
     history.commit(states={T: {"condition": TableCondition.BLOCKED, "reason": "another type"}})
     apply(history, finished)
-    assert planned(history, finished).plan.held == {T: "it is blocked: another type"}
+    assert planned(history, finished).plan.delayed == {T: "it is blocked: another type"}
 
 
 def test_a_table_that_no_merge_brings_there_is_held_at_once(history: History) -> None:
@@ -244,7 +244,7 @@ def test_a_table_that_no_merge_brings_there_is_held_at_once(history: History) ->
     assert list(stuck(history.settings, [T, "public.*"])) == [T]
     found = planned(history, finished)
     assert found.waiting == ()
-    assert "'v' was renamed to 'w', and on_change.rename is park" in found.plan.held[T]
+    assert "'v' was renamed to 'w', and on_change.rename is park" in found.plan.delayed[T]
 
 
 def test_a_chunk_that_is_missing_is_an_error(history: History) -> None:
@@ -256,7 +256,7 @@ def test_a_chunk_that_is_missing_is_an_error(history: History) -> None:
         planned(history, finished)
 
 
-def test_one_that_began_anew_is_the_later_one(history: History) -> None:
+def test_one_that_began_again_is_the_later_one(history: History) -> None:
     accept(history)
     read(history, 0, 1, 2, complete=False)
     history.commit(row(5))
@@ -277,37 +277,39 @@ def test_the_range_is_the_requests(history: History) -> None:
 
 class TestKeptProofs:
     @pytest.fixture
-    def proof(self, history: History) -> TableProof:
+    def compared(self, history: History) -> TableResult:
         apply(history, 3)
         version = DeltaTable(history.target(T).removeprefix("file://")).version()
         app = f"{history.settings.pipeline}/{history.incarnation}/{T}/0"
-        return TableProof(T, Proof.EQUAL, 3, 3, 5, target_version=version, app_id=app)
+        return TableResult(
+            T, VerificationOutcome.EQUAL, 3, 3, 5, target_version=version, app_id=app
+        )
 
-    def store(self, history: History, proof: TableProof, name: str = "v") -> None:
-        result = Verification(name, "shop", history.incarnation, "v", (proof,))
+    def store(self, history: History, compared: TableResult, name: str = "v") -> None:
+        result = Verification(name, "shop", history.incarnation, "v", (compared,))
         store_verification(history.settings, result)
         assert read_verification(history.settings, name) == result
 
-    def kept(self, history: History) -> Any:
+    def verified(self, history: History) -> Any:
         tail = history.chain.tail()
         assert tail is not None
         assert tail.manifest.state is not None
         state = tail.manifest.state.tables[T]
         store = open_store(history.settings.store)
-        found = last_proof(history.settings, store, tail.manifest, T, state)
+        found = last_verification(history.settings, store, tail.manifest, T, state)
         return None if found is None else found.through(state)
 
-    def test_the_newest_counts(self, history: History, proof: TableProof) -> None:
-        self.store(history, proof, "new")
-        self.store(history, msgspec.structs.replace(proof, seq=2), "old")
-        assert (self.kept(history).seq, self.kept(history).verify_id) == (3, "new")
-        assert self.kept(history).invalid is None
+    def test_the_newest_counts(self, history: History, compared: TableResult) -> None:
+        self.store(history, compared, "new")
+        self.store(history, msgspec.structs.replace(compared, seq=2), "old")
+        assert (self.verified(history).seq, self.verified(history).verify_id) == (3, "new")
+        assert self.verified(history).invalid is None
 
     @pytest.mark.parametrize(
         "less",
         [
-            {"proof": Proof.MOVING},
-            {"proof": Proof.DIFFERS},
+            {"outcome": VerificationOutcome.CHANGING},
+            {"outcome": VerificationOutcome.DIFFERS},
             {"scope": Scope.SAMPLE},
             {"scope": Scope.RANGE},
             {"scope": Scope.KEYS},
@@ -316,51 +318,53 @@ class TestKeptProofs:
         ],
     )
     def test_less_than_all_proves_nothing(
-        self, history: History, proof: TableProof, less: Any
+        self, history: History, compared: TableResult, less: Any
     ) -> None:
-        self.store(history, msgspec.structs.replace(proof, **less))
-        assert self.kept(history) is None
+        self.store(history, msgspec.structs.replace(compared, **less))
+        assert self.verified(history) is None
 
-    def test_our_own_merges_leave_it(self, history: History, proof: TableProof) -> None:
-        self.store(history, proof)
+    def test_our_own_merges_leave_it(self, history: History, compared: TableResult) -> None:
+        self.store(history, compared)
         number = history.commit(row(4)).manifest_number
         apply(history, number)
-        assert self.kept(history).invalid is None
+        assert self.verified(history).invalid is None
 
-    def test_others_end_it_by_name(self, history: History, proof: TableProof) -> None:
-        self.store(history, proof)
+    def test_others_end_it_by_name(self, history: History, compared: TableResult) -> None:
+        self.store(history, compared)
         path = history.target(T).removeprefix("file://")
         DeltaTable(path).optimize.compact()
-        assert self.kept(history).invalid is None
+        assert self.verified(history).invalid is None
         write_deltalake(path, pa.table({"id": pa.array([1], pa.int32())}), mode="append")
-        assert self.kept(history).invalid.startswith("changed by others: version")
-        assert "WRITE" in self.kept(history).invalid
+        assert self.verified(history).invalid.startswith("changed by others: version")
+        assert "WRITE" in self.verified(history).invalid
 
     @pytest.mark.parametrize("operation", ["OPTIMIZE", "REORG", "VACUUM START", "VACUUM END"])
     def test_maintenance_leaves_it(
-        self, history: History, proof: TableProof, operation: str
+        self, history: History, compared: TableResult, operation: str
     ) -> None:
         """What Delta's Spark calls the commits of `tideline maintain`, which are not stamped."""
-        self.store(history, proof)
+        self.store(history, compared)
         log = Path(history.target(T).removeprefix("file://")) / "_delta_log"
         version = max(int(path.stem) for path in log.glob("*.json")) + 1
-        said = {"commitInfo": {"timestamp": 0, "operation": operation, "operationParameters": {}}}
-        (log / f"{version:020}.json").write_text(json.dumps(said))
-        assert self.kept(history).invalid is None
+        reported = {
+            "commitInfo": {"timestamp": 0, "operation": operation, "operationParameters": {}}
+        }
+        (log / f"{version:020}.json").write_text(json.dumps(reported))
+        assert self.verified(history).invalid is None
 
     def test_commits_that_cannot_be_looked_at_end_it(
-        self, history: History, proof: TableProof, monkeypatch: pytest.MonkeyPatch
+        self, history: History, compared: TableResult, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        self.store(history, proof)
+        self.store(history, compared)
         path = history.target(T).removeprefix("file://")
         write_deltalake(path, pa.table({"id": pa.array([1], pa.int32())}), mode="append")
         DeltaTable(path).optimize.compact()
         monkeypatch.setattr("tideline.planner.verified.COMMITS_MAX", 1)
-        assert "does not tell who made" in self.kept(history).invalid
+        assert "does not show who made" in self.verified(history).invalid
 
-    def test_a_torn_commit_ends_it(self, history: History, proof: TableProof) -> None:
+    def test_a_torn_commit_ends_it(self, history: History, compared: TableResult) -> None:
         """Which the checkpoint after it hides from readers of the table's newest version."""
-        self.store(history, proof)
+        self.store(history, compared)
         path = history.target(T).removeprefix("file://")
         apply(history, history.commit(row(4)).manifest_number)
         version = DeltaTable(path).version()
@@ -368,39 +372,39 @@ class TestKeptProofs:
         DeltaTable(path).create_checkpoint()
         commit = Path(path) / "_delta_log" / f"{version:020}.json"
         commit.write_bytes(commit.read_bytes()[:-9])
-        said = self.kept(history).invalid
-        assert f"version {version} in the log of a table cannot be read" in said
+        reported = self.verified(history).invalid
+        assert f"version {version} in the log of a table cannot be read" in reported
 
-    def test_a_restore_ends_it(self, history: History, proof: TableProof) -> None:
-        self.store(history, proof)
+    def test_a_restore_ends_it(self, history: History, compared: TableResult) -> None:
+        self.store(history, compared)
         table = DeltaTable(history.target(T).removeprefix("file://"))
         table.restore(0)
-        assert "RESTORE" in self.kept(history).invalid
+        assert "RESTORE" in self.verified(history).invalid
 
     def test_a_restored_warehouse_ends_it(
-        self, history: History, proof: TableProof, tmp_path: Path
+        self, history: History, compared: TableResult, tmp_path: Path
     ) -> None:
         """Its log goes on from an older version, past the number of the one that was proven."""
         target = Path(history.target(T).removeprefix("file://"))
         backup = tmp_path / "backup"
         shutil.copytree(target, backup)
         apply(history, history.last_number)
-        version = proof.target_version
+        version = compared.target_version
         assert version is not None
-        proven = msgspec.structs.replace(proof, target_version=version + 1)
+        proven = msgspec.structs.replace(compared, target_version=version + 1)
         self.store(history, proven)
-        assert self.kept(history).invalid is None
+        assert self.verified(history).invalid is None
         shutil.rmtree(target)
         shutil.copytree(backup, target)
-        assert "made anew" in self.kept(history).invalid
+        assert "recreated" in self.verified(history).invalid
         for _ in range(3):
             apply(history, history.last_number)
-        assert "another version" in self.kept(history).invalid
+        assert "another version" in self.verified(history).invalid
 
-    def test_a_new_generation_ends_it(self, history: History, proof: TableProof) -> None:
-        self.store(history, proof)
+    def test_a_new_generation_ends_it(self, history: History, compared: TableResult) -> None:
+        self.store(history, compared)
         history.commit(states={T: {"generation": 1}})
-        assert self.kept(history).invalid == "the table was started or built anew"
+        assert self.verified(history).invalid == "the table was started or rebuilt"
 
 
 class TestGarbage:

@@ -31,7 +31,7 @@ def docstring_lines(text: str) -> set[int]:
 
 def code_tokens(text: str) -> Iterator[str]:
     """The names and strings of a module's code: neither comments nor docstrings."""
-    said = docstring_lines(text)
+    reported = docstring_lines(text)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type in (tokenize.NAME, tokenize.STRING) and token.start[0] not in said:
+        if token.type in (tokenize.NAME, tokenize.STRING) and token.start[0] not in reported:
             yield token.string

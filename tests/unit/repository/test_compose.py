@@ -376,8 +376,8 @@ def test_every_container_has_a_memory_limit_that_what_it_may_hold_fits_in(
     heap = Merge().driver_memory
     assert heap.endswith("g")
     tasks = int(services["airflow-scheduler"]["environment"]["AIRFLOW__CORE__PARALLELISM"])
-    beside = (1 << 30) + (1 + tasks) * (300 << 20)
-    assert limits["airflow-scheduler"] >= bytes_of(heap) + beside
+    shadow = (1 << 30) + (1 + tasks) * (300 << 20)
+    assert limits["airflow-scheduler"] >= bytes_of(heap) + shadow
 
 
 def test_the_worker_is_asked_about_itself(services: dict[str, Service], tmp_path: Path) -> None:

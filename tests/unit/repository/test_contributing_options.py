@@ -102,9 +102,13 @@ def test_no_command_names_an_option_of_requests_by_hand() -> None:
         for name in names
         if re.search(rf"\b{name}\b", path.read_text())
     }
-    pace = {"chunk_rows", "delay_ms"}
-    assert {name for _, name in named} - pace <= {"sample_percent"}
-    assert {path for path, name in named if name in pace} == {"requests.py", "forms.py", "steer.py"}
+    rates = {"chunk_rows", "delay_ms"}
+    assert {name for _, name in named} - rates <= {"sample_percent"}
+    assert {path for path, name in named if name in rates} == {
+        "requests.py",
+        "forms.py",
+        "control.py",
+    }
 
 
 def test_each_command_is_a_function_of_the_commands_folder() -> None:

@@ -90,7 +90,7 @@ OTHERS_NAMING = {
     "tideline/contract/position.py": "types of positions, which are documents",
     "tideline/contract/patterns.py": "schemas that a pattern leaves out",
     "tideline/cost.py": "the example that is measured",
-    "console/tideline_console/asked.py": "examples in a help text",
+    "console/tideline_console/arguments.py": "examples in a help text",
     "console/tideline_console/errors.py": "the names of extras",
 }
 """Modules outside the databases' folders whose code may name one, and why."""

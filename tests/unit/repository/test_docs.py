@@ -50,8 +50,8 @@ def test_tests_that_documents_name_exist(document: Path) -> None:
 
 @pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "README.md"], ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
-    links = _LINK.findall(document.read_text())
-    assert [link for link in links if not (document.parent / link).exists()] == []
+    entries = _LINK.findall(document.read_text())
+    assert [entry for entry in entries if not (document.parent / entry).exists()] == []
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/AIRFLOW.md"])
@@ -140,7 +140,7 @@ def test_the_folders_that_are_explained_are_those_of_the_tables() -> None:
 _STRANGERS = re.compile(
     r"pip3? install\b[^;&|`]*?(?<![\w-])tideline(?![\w-])|\btideline\[|\btideline package\b"
 )
-"""`tideline` as the name of a distribution: on PyPI that one is somebody else's."""
+"""`tideline` as the name of a distribution: on PyPI that one is someone else's."""
 
 
 def _texts() -> dict[str, str]:
@@ -165,13 +165,13 @@ def test_nobody_is_told_to_install_a_strangers_distribution() -> None:
         "console/tideline_console/errors.py",
         "plugins/pyproject.toml",
     } <= texts.keys()
-    told = {
+    reported = {
         name: _STRANGERS.findall(line)
         for name, text in texts.items()
         for line in text.splitlines()
         if _STRANGERS.search(line)
     }
-    assert told == {}
+    assert reported == {}
 
 
 @pytest.mark.parametrize(

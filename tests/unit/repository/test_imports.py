@@ -75,8 +75,8 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.warehouse.job_jars": frozenset({"pathlib"}),
     # Objects are read at the same time; the planner runs in no simulator.
     "tideline.planner.garbage": POOL,
-    "tideline.planner.gather": POOL,
-    "tideline.planner.kept": POOL,
+    "tideline.planner.read_inputs": POOL,
+    "tideline.planner.history_parts": POOL,
     "tideline.planner.rebuilds": frozenset({"time", "uuid"}),
     "tideline.planner.runs": POOL | {"time"},
     # The worker's edge; inside of it is the core.
@@ -89,7 +89,7 @@ MODULES: Mapping[str, frozenset[str]] = {
         {"prometheus_client", "socket", "socketserver", "sys", "threading", "wsgiref"}
     ),
     "tideline_capture.sources.finding": frozenset({"time"}),
-    "tideline_capture.sources.mark_key": frozenset({"secrets", "time"}),
+    "tideline_capture.sources.watermark_key": frozenset({"secrets", "time"}),
     "tideline_capture.sources.registry": frozenset({"importlib"}),
     "tideline_capture.sources.sockets": frozenset({"os", "socket", "threading"}),
     "tideline_capture.sources.streams": frozenset({"threading", "time"}),
@@ -215,7 +215,7 @@ def test_every_rule_is_of_a_module_and_used() -> None:
         ("tideline_console.dump", "psycopg2, pymysql, deltalake, obstore, redis, pyspark"),
         ("tideline_airflow.hooks", "deltalake, obstore, redis, pyspark, tideline_spark.merge"),
         ("tideline.store.chain", "deltalake, redis, time, threading, socket"),
-        ("tideline.planner.past", "redis, obstore, deltalake, os, subprocess"),
+        ("tideline.planner.chain_index", "redis, obstore, deltalake, os, subprocess"),
         ("tideline_capture.uploader", "pyspark, airflow, deltalake, time, threading, psycopg2"),
         (
             "tideline_capture.core.state",

@@ -1,9 +1,13 @@
-"""What a stranger counts first: import circles, and class names that mean two things."""
+"""The language of the code: import circles, class names, and words that the field does not have."""
 
 from __future__ import annotations
 
 import ast
+import io
+import re
+import tokenize
 from collections import defaultdict
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -17,6 +21,33 @@ PRODUCT = (
     "dags/tideline_dags",
     "devtools",
 )
+
+BANNED = {
+    "anew": "again, restart, recreate",
+    "announced": "observed",
+    "asker": "client",
+    "askers": "clients",
+    "beside": "shadow",
+    "crew": "runtime",
+    "desk": "control thread",
+    "nobody": "no one",
+    "pulse": "probe",
+    "pulses": "probes",
+    "said": "reported, observed",
+    "somebody": "someone",
+    "spill": "partial flush",
+    "steer": "control",
+    "stretch": "range",
+    "told": "reported, logged",
+    "upkeep": "maintenance",
+    "upto": "end, delete-before",
+    "worn": "fragmented",
+}
+"""Words that once were Tideline's own for what the field has a name for, and that name."""
+NAMES_ONLY = {"announced", "beside", "said", "stretch"}
+"""English words in a sentence; as a name they are a term that no reader knows."""
+ALLOWED_NAMES = {"_STRETCH"}
+NOT_A_VERB = re.compile(r"(What|Which|Whoever|Whatever|Where|When|Why|How|Who|Whose|Whether)\b")
 
 
 def modules() -> dict[str, ast.Module]:
@@ -63,3 +94,70 @@ def test_a_class_name_means_one_thing() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(name)
     assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
+def words_of(name: str) -> set[str]:
+    """The words of an identifier, in lower case."""
+    return {part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)}
+
+
+def sources() -> Iterator[tuple[str, str]]:
+    """Each module of the product with its text."""
+    for folder in PRODUCT:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), path.read_text()
+
+
+def names_in(text: str) -> set[str]:
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return {token.string for token in tokens if token.type == tokenize.NAME}
+
+
+def sentences_in(text: str) -> Iterator[str]:
+    """Docstrings, comments and messages: what has a space in it. A single word may be stored."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        inside = token.string.strip("rfbRFB\"'# \n")
+        if token.type in (tokenize.STRING, tokenize.COMMENT) and " " in inside:
+            yield re.sub(r"``?[^`]*`?`", "", inside)
+
+
+def banned_in(sentence: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"[\w-]+", sentence)} & (set(BANNED) - NAMES_ONLY)
+
+
+def test_names_are_the_fields_own_words() -> None:
+    found = {
+        f"{path}: {name}"
+        for path, text in sources()
+        for name in names_in(text) - ALLOWED_NAMES
+        if words_of(name) & set(BANNED)
+    }
+    modules_found = {path for path, _ in sources() if words_of(Path(path).stem) & set(BANNED)}
+    assert found | modules_found == set(), BANNED
+
+
+def test_messages_docstrings_and_comments_are_plain() -> None:
+    found = [
+        (path, sentence)
+        for path, text in sources()
+        for sentence in sentences_in(text)
+        if banned_in(sentence)
+    ]
+    assert found == [], BANNED
+
+
+def test_docs_are_plain() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    prose = {page.name: re.sub(r"`[^`]*`", "", page.read_text()) for page in pages}
+    assert {name: words for name, text in prose.items() if (words := banned_in(text))} == {}
+
+
+def test_docstrings_begin_with_a_verb_or_a_thing() -> None:
+    found = [
+        f"{name}: {docstring[:60]}"
+        for name, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and NOT_A_VERB.match(docstring := ast.get_docstring(node) or "")
+    ]
+    assert found == []

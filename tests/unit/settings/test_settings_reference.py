@@ -10,7 +10,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "SETTINGS.md"
 
 
 def test_the_page_is_the_classes() -> None:
-    """``python -m tideline.settings.reference > docs/SETTINGS.md`` makes it anew."""
+    """``python -m tideline.settings.reference > docs/SETTINGS.md`` makes it again."""
     assert PAGE.read_text() == reference()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from devtools.services import prepare
 from tideline.contract.errors import Unavailable
-from tideline.local_spark import Place, archive_place, class_archive
+from tideline.local_spark import ArchiveLocation, archive_location, class_archive
 from tideline_spark import class_archive as archive
 
 AGAIN_S = 2_000_000_000
@@ -44,8 +44,8 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return found
 
 
-def place() -> Place:
-    found = archive_place()
+def place() -> ArchiveLocation:
+    found = archive_location()
     assert found is not None
     return found
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tideline import local_spark
-from tideline.local_spark import SHORT_LIVED, archive_place, class_archive, short_lived
+from tideline.local_spark import SHORT_LIVED, archive_location, class_archive, short_lived
 
 AGAIN_S = 2_000_000_000
 
@@ -28,7 +28,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def put(content: str = "classes", size: int | None = None) -> Path:
-    place = archive_place()
+    place = archive_location()
     assert place is not None
     path = place.named(len(content) if size is None else size)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,15 +69,15 @@ def test_one_of_another_java_is_not_named(machine: Path, newer: str | None) -> N
     library.write_text(newer or library.read_text())
     os.utime(library, (AGAIN_S, AGAIN_S))
     assert class_archive() is None
-    place = archive_place()
+    place = archive_location()
     assert place is not None and place.folder == path.parent
 
 
 def test_each_spark_has_a_folder(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = archive_place()
+    first = archive_location()
     (machine / "other" / "jars").mkdir(parents=True)
     monkeypatch.setenv("SPARK_HOME", str(machine / "other"))
-    second = archive_place()
+    second = archive_location()
     assert first is not None and second is not None
     assert first.folder != second.folder
 
@@ -87,7 +87,7 @@ def test_nothing_is_asked_of_a_machine_without(
     machine: Path, gone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (machine / gone).rename(machine / "away")
-    assert archive_place() is None
+    assert archive_location() is None
     assert short_lived() == SHORT_LIVED
 
 
@@ -95,14 +95,14 @@ def test_a_path_that_options_cannot_hold_is_none(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDELINE_CACHE", str(machine / 'a "cache"'))
-    assert archive_place() is None
+    assert archive_location() is None
 
 
 def test_a_user_without_a_home_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr(local_spark, "cache_place", no_home)
+    monkeypatch.setattr(local_spark, "cache_location", no_home)
     assert short_lived() == SHORT_LIVED
 
 
@@ -114,7 +114,7 @@ def test_without_a_java_home_the_one_on_path_is_taken(
     program.touch(mode=0o755)
     (machine / "bin").mkdir()
     (machine / "bin" / "java").symlink_to(program)
-    before = archive_place()
+    before = archive_location()
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(machine / "bin"))
-    assert before is not None and archive_place() == before
+    assert before is not None and archive_location() == before

@@ -24,7 +24,7 @@ from tideline.contract.errors import (
 from tideline.contract.manifest import Manifest, ManifestKind, stored_manifest
 from tideline.contract.schema import Column, TableSchema
 from tideline.settings import Store
-from tideline.store.chain import Chain, Link
+from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import ObjectStore, open_store
 
 MEMORY = Store(url="memory://chain")
@@ -55,17 +55,17 @@ def chain(server: ScriptedS3) -> Chain:
 )
 def test_append_survives_a_lost_answer(server: ScriptedS3, chain: Chain, fault: Fault) -> None:
     server.faults.append(fault)
-    link = chain.append(first_manifest())
-    assert server.objects == {ONE: link.raw}
-    assert chain.read(1) == link
+    entry = chain.append(first_manifest())
+    assert server.objects == {ONE: entry.raw}
+    assert chain.read(1) == entry
 
 
 @pytest.mark.parametrize("effect", [False, True])
 def test_append_survives_a_time_out(server: ScriptedS3, effect: bool) -> None:
     chain = Chain(open_store(server.settings(timeout_s=1.0)), "shop")
     server.faults.append(Fault(silent=True, effect=effect))
-    link = chain.append(first_manifest())
-    assert server.objects == {ONE: link.raw}
+    entry = chain.append(first_manifest())
+    assert server.objects == {ONE: entry.raw}
 
 
 def test_append_of_the_same_bytes_again_is_our_own_success(chain: Chain) -> None:
@@ -134,17 +134,17 @@ def test_open_state_of_a_manifest_that_names_a_stateless_one(chain: Chain) -> No
     one = first_manifest()
     two = following(one)
     three = following(two, state_at=2)
-    links = [chain.append(manifest) for manifest in (one, two, three)]
+    entries = [chain.append(manifest) for manifest in (one, two, three)]
     with pytest.raises(CorruptData, match="names manifest 2 for its state"):
-        chain.open_state(links[2])
+        chain.open_state(entries[2])
 
 
 def test_open_state_rolls_forward(chain: Chain) -> None:
     manifests = [first_manifest()]
     for rows in (2, 0, 3, 0):
         manifests.append(following(manifests[-1], rows=rows))
-    links = [chain.append(manifest) for manifest in manifests]
-    seen = [chain.open_state(link).tables for link in links]
+    entries = [chain.append(manifest) for manifest in manifests]
+    seen = [chain.open_state(entry).tables for entry in entries]
     numbers = [{name: state.last_data_manifest for name, state in t.items()} for t in seen]
     assert numbers == [{}] + [{"public.orders": n} for n in (2, 2, 4, 4)]
 
@@ -154,7 +154,7 @@ def test_open_state_of_a_link_that_does_not_follow(chain: Chain) -> None:
     two = following(one, previous_digest="ff")
     chain.append(one)
     with pytest.raises(CorruptData, match="previous_digest"):
-        chain.open_state(Link(two, stored_manifest(two), "irrelevant"))
+        chain.open_state(ManifestEntry(two, stored_manifest(two), "irrelevant"))
 
 
 def test_two_writers_take_over_and_one_of_them_owns_every_number() -> None:
@@ -163,7 +163,7 @@ def test_two_writers_take_over_and_one_of_them_owns_every_number() -> None:
     tail = chains[0].append(first_manifest())
     barrier = Barrier(2)
 
-    def take_over(writer: int) -> Link | None:
+    def take_over(writer: int) -> ManifestEntry | None:
         manifest = following(
             tail.manifest,
             term=tail.manifest.term + 1,
@@ -180,11 +180,11 @@ def test_two_writers_take_over_and_one_of_them_owns_every_number() -> None:
     winners = set()
     with ThreadPoolExecutor(2) as pool:
         for _ in range(100):
-            won = [link for link in pool.map(take_over, range(2)) if link is not None]
+            won = [entry for entry in pool.map(take_over, range(2)) if entry is not None]
             assert len(won) == 1
             tail = won[0]
             winners.add(tail.manifest.writer)
-    assert [link.manifest.term for link in chains[0].links(1, 101)] == list(range(1, 102))
+    assert [entry.manifest.term for entry in chains[0].entries(1, 101)] == list(range(1, 102))
     assert winners <= {"writer-0", "writer-1"}
 
 
@@ -238,8 +238,8 @@ class Body:
 
 def tail_and_requests(last: int, hint: int) -> tuple[int, int]:
     client = VirtualManifests(last)
-    link = Chain(ObjectStore(MEMORY, client), "shop").tail(hint)
-    return (0 if link is None else link.manifest.manifest_number), client.requests
+    entry = Chain(ObjectStore(MEMORY, client), "shop").tail(hint)
+    return (0 if entry is None else entry.manifest.manifest_number), client.requests
 
 
 TEN_MILLION = 10_000_000

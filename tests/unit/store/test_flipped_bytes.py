@@ -24,7 +24,7 @@ from tideline.contract.document import with_checksum
 from tideline.contract.errors import CorruptData
 from tideline.contract.maintenance import decode_maintenance_receipt, decode_order
 from tideline.contract.manifest import decode_manifest
-from tideline.contract.plan import Stamp, decode_plan
+from tideline.contract.plan import CommitMetadata, decode_plan
 from tideline.contract.rebuild import decode_rebuild
 from tideline.contract.receipt import decode_receipt
 from tideline.contract.timeliness import decode_run
@@ -97,15 +97,17 @@ def test_a_document_with_its_checksum_is_never_another(name: str) -> None:
 
 def test_a_targets_stamp_is_the_one_that_was_written() -> None:
     """One that cannot be read at all is none: the target is held then."""
-    stamp = Stamp("app", "shop", "i1", "p", 1, 2, 3, 4, ("a",), 5, True, 6, "0" * 64)
-    text = stamp.text()
-    assert Stamp.parse(text) == stamp
+    commit_metadata = CommitMetadata(
+        "app", "shop", "i1", "p", 1, 2, 3, 4, ("a",), 5, True, 6, "0" * 64
+    )
+    text = commit_metadata.text()
+    assert CommitMetadata.parse(text) == commit_metadata
     found = []
     for changed in turned_over(text.encode()):
         with suppress(CorruptData):
-            found.append(Stamp.parse(changed.decode("utf-8", "replace")))
+            found.append(CommitMetadata.parse(changed.decode("utf-8", "replace")))
     assert len(found) < len(text)
-    assert [one for one in found if one not in (stamp, None)] == []
+    assert [one for one in found if one not in (commit_metadata, None)] == []
 
 
 @pytest.mark.parametrize("name", sorted(set(DOCUMENTS) - {"block"}))

@@ -218,6 +218,6 @@ def test_memory_is_shared_by_name() -> None:
 )
 def test_errors_of_a_disk(number: int, kind: type[Exception]) -> None:
     error = GenericError(f"Unable to open file: {os.strerror(number)} (os error {number})")
-    told = interpret(error, url="file:///x", request="put a")
-    assert isinstance(told, kind)
-    assert errno.errorcode[number] in str(told)
+    reported = interpret(error, url="file:///x", request="put a")
+    assert isinstance(reported, kind)
+    assert errno.errorcode[number] in str(reported)

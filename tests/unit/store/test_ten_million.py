@@ -22,7 +22,7 @@ from tests.unit.contract.documents import IDENTITY, manifest_number
 from tideline.contract import block, layout, manifest
 from tideline.contract.block import Block, encode_block, make_block, manifests_of
 from tideline.contract.manifest import (
-    Floor,
+    DeleteBefore,
     Manifest,
     ManifestKind,
     OpenState,
@@ -30,12 +30,12 @@ from tideline.contract.manifest import (
     TableState,
     stored_manifest,
 )
-from tideline.contract.plan import Plan, Stamp
+from tideline.contract.plan import CommitMetadata, Plan
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import encode_schema
-from tideline.planner import merges, starts
+from tideline.planner import merges, start_points
+from tideline.planner.chain_index import ChainIndex
 from tideline.planner.merges import plan_merge
-from tideline.planner.past import Past
 from tideline.settings import Settings, make_settings
 from tideline.store import chain
 from tideline.store.chain import Chain
@@ -92,7 +92,7 @@ def manifest_of(number: int) -> Manifest:
         position=PostgresPosition(number),
         identity=IDENTITY,
         parts=parts,
-        floors=(Floor(BUSY, LOW, "dump"),) if number == DUMPED_IN else (),
+        deletes_before=(DeleteBefore(BUSY, LOW, "dump"),) if number == DUMPED_IN else (),
         state=state_at(number) if full else None,
         state_at=None if full else (number - 1) // 256 * 256 + 1,
         released=number == TEN_MILLION,
@@ -223,9 +223,9 @@ def settings(**merge: Any) -> Settings:
 @pytest.mark.parametrize("hint", [0, 1, 9_000_000, TEN_MILLION - 1000, TEN_MILLION, 20_000_000])
 def test_the_tail(hint: int) -> None:
     client = Virtual()
-    link = Chain(opened(client), "shop").tail(hint)
-    assert link is not None
-    assert link.manifest.manifest_number == TEN_MILLION
+    entry = Chain(opened(client), "shop").tail(hint)
+    assert entry is not None
+    assert entry.manifest.manifest_number == TEN_MILLION
     assert client.asked.total() <= 52
     if hint == TEN_MILLION:
         assert client.asked.total() == 3
@@ -237,9 +237,9 @@ def test_the_open_state(blocks: bool) -> None:
     for number in (TEN_MILLION, 7_654_321, 256 * 1000):
         client = Virtual(blocks=blocks)
         found = Chain(opened(client), "shop")
-        link = found.read(number)
-        assert link is not None
-        assert found.open_state(link) == state_at(number)
+        entry = found.read(number)
+        assert entry is not None
+        assert found.open_state(entry) == state_at(number)
         assert client.asked.total() <= (4 if blocks else 260)
 
 
@@ -255,7 +255,7 @@ def test_a_worker_starts() -> None:
 
     lead = candidate.acquire(origin)
     assert lead is not None
-    assert (lead.link.manifest.manifest_number, lead.state) == (
+    assert (lead.entry.manifest.manifest_number, lead.state) == (
         TEN_MILLION + 1,
         state_at(TEN_MILLION),
     )
@@ -284,10 +284,16 @@ def planned(
     def target_of(settings: Settings, tail: Manifest, name: str, table: TableState) -> TargetState:
         owner = ("shop", "one", name)
         at = applied[name]
-        stamp = None if at is None else Stamp("a", *owner[:2], "p", 0, at, 0, digest=f"digest {at}")
-        return TargetState("u", exists=at is not None, owner=owner, applied=at, standing=stamp)
+        commit_metadata = (
+            None
+            if at is None
+            else CommitMetadata("a", *owner[:2], "p", 0, at, 0, digest=f"digest {at}")
+        )
+        return TargetState(
+            "u", exists=at is not None, owner=owner, applied=at, standing=commit_metadata
+        )
 
-    monkeypatch.setattr(starts, "target_of", target_of)
+    monkeypatch.setattr(start_points, "target_of", target_of)
     return plan_merge(settings(**merge), plan_id="p", tables=list(applied)), client
 
 
@@ -318,11 +324,11 @@ def test_a_quiet_table_is_planned_from_its_next_row(monkeypatch: pytest.MonkeyPa
     assert client.asked.total() <= 180
 
 
-def test_a_table_built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
     """From its latest full dump on, which is found without reading what is between."""
     plan, client = planned(monkeypatch, {BUSY: None})
     (table,) = plan.tables
-    assert (table.create, table.a_seq, table.floor) == (True, LOW, LOW)
+    assert (table.create, table.a_seq, table.delete_before) == (True, LOW, LOW)
     assert table.a == 4_999_999
     assert min(part.first_seq for part in table.parts) > LOW
     assert client.asked["blocks"] <= 22
@@ -331,7 +337,7 @@ def test_a_table_built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_the_past_tells() -> None:
     client = Virtual()
-    past = Past(Chain(opened(client), "shop"))
+    past = ChainIndex(Chain(opened(client), "shop"))
     dump = past.full_dump(BUSY, state_at(TEN_MILLION).tables[BUSY], TEN_MILLION)
     assert dump is not None
     assert (dump.finished_in, dump.first_low_seq) == (DUMPED_IN, LOW)

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.fixtures.commits import commit_of_ours
 from tideline.contract.errors import CorruptData
 from tideline.contract.external_commits import UNPROVEN_PROPERTY, Unproven
-from tideline.contract.plan import Stamp, app_id
+from tideline.contract.plan import CommitMetadata, app_id
 from tideline.warehouse.delta.log import parse_commit
 from tideline.warehouse.state import TargetState, read_target
 
@@ -29,11 +29,13 @@ def path(tmp_path: Path) -> Path:
     return folder
 
 
-def ours(path: Path, number: int, *, looked_at: int | None = None, says: bool = True) -> None:
+def ours(path: Path, number: int, *, read_version: int | None = None, says: bool = True) -> None:
     """A commit of a merge; one that does not say anything is as if the log had lost it."""
     unproven = ("version 2: DELETE",)
-    stamp = Stamp(APP, "shop", "one", "p", 0, number, number, None, unproven, looked_at=looked_at)
-    commit_of_ours(path, ROWS, APP, number, stamp if says else None)
+    commit_metadata = CommitMetadata(
+        APP, "shop", "one", "p", 0, number, number, None, unproven, read_version=read_version
+    )
+    commit_of_ours(path, ROWS, APP, number, commit_metadata if says else None)
 
 
 def theirs(path: Path) -> None:
@@ -48,13 +50,13 @@ def test_what_a_merge_did_not_look_at_is_told_as_what_came_behind_it(path: Path)
     theirs(path)
     ours(path, 1)
     theirs(path)
-    ours(path, 2, looked_at=2)
+    ours(path, 2, read_version=2)
     found = read(path)
     assert (found.applied, found.external) == (2, ("version 3: WRITE",))
     assert found.unproven == ("version 2: DELETE",), "the stamp's word, not the older property's"
     theirs(path)
     assert read(path).external == ("version 5: WRITE", "version 3: WRITE")
-    ours(path, 3, looked_at=5)
+    ours(path, 3, read_version=5)
     assert read(path).external == ()
 
 
@@ -79,7 +81,7 @@ def test_the_planner_judges_a_commit_as_the_merge_does(
 def test_what_the_log_has_lost_is_noted_in_the_tables_properties(path: Path) -> None:
     ours(path, 1, says=False)
     found = read(path)
-    assert (found.applied, found.stamp) == (1, None)
+    assert (found.applied, found.commit_metadata) == (1, None)
     assert found.unproven == ("version 7: UPDATE",)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tideline.contract.manifest import Copied, Floor, Manifest, OpenState
+from tideline.contract.manifest import Copied, DeleteBefore, Manifest, OpenState
 from tideline.contract.part import DUMPED
 
 NOT_COPIED = (
@@ -23,12 +23,14 @@ NEEDS_KEY = (
 )
 
 
-def copies_in(manifests: Sequence[Manifest], table: str) -> Iterator[tuple[int, Floor, Copied]]:
+def copies_in(
+    manifests: Sequence[Manifest], table: str
+) -> Iterator[tuple[int, DeleteBefore, Copied]]:
     """Yield the copies of ``table`` that ended in ``manifests``, with the numbers of these."""
     for manifest in manifests:
-        for floor in manifest.floors:
-            if floor.table == table and floor.copied is not None:
-                yield manifest.manifest_number, floor, floor.copied
+        for delete_before in manifest.deletes_before:
+            if delete_before.table == table and delete_before.copied is not None:
+                yield manifest.manifest_number, delete_before, delete_before.copied
 
 
 def last_whole(
@@ -65,7 +67,10 @@ def ends_copy(table: str, run: Sequence[Manifest], b: int) -> int:
     return b
 
 
-def newest_copy(manifests: Sequence[Manifest], table: str, floor: int | None) -> Copied | None:
-    """The copy that is the state at ``floor``; None where something later emptied the table."""
-    found = [copied for _, one, copied in copies_in(manifests, table) if one.seq == floor]
+def newest_copy(
+    manifests: Sequence[Manifest], table: str, delete_before: int | None
+) -> Copied | None:
+    """The copy that is the state at ``delete_before``; None where something later emptied the
+    table."""
+    found = [copied for _, one, copied in copies_in(manifests, table) if one.seq == delete_before]
     return found[-1] if found else None

@@ -45,7 +45,7 @@ def make_plan(
     every fingerprint that occurs. ``blocks`` are any of those that ``manifests`` cover whole.
     """
     run = _contiguous(manifests)
-    spans, held = spans_of(scope, run, state, applied)
+    spans, delayed = spans_of(scope, run, state, applied)
     by_first = {block.first_manifest: block for block in blocks}
     at_end = run[-1].manifest_number == (tail or manifests[-1].manifest_number)
     counted = _counted(spans, schemas)
@@ -67,11 +67,11 @@ def make_plan(
             continue
         refusal = unmergeable(schema, span.applied.mode)
         if refusal is not None:
-            held[span.table] = refusal
+            delayed[span.table] = refusal
             continue
         plan = table_plan(scope, span, window, schema, schemas)
-        if span.table in counted and span.create and plan.floor is None:
-            held[span.table] = NOT_COPIED
+        if span.table in counted and span.create and plan.delete_before is None:
+            delayed[span.table] = NOT_COPIED
             continue
         plans.append(plan)
     return Plan(
@@ -82,8 +82,8 @@ def make_plan(
         b=b,
         tables=tuple(plans),
         tail=manifests[-1].manifest_number if tail is None else tail,
-        held=held,
-        strayed=tuple(name for name in held if applied.get(name, Applied()).strayed),
+        delayed=delayed,
+        strayed=tuple(name for name in delayed if applied.get(name, Applied()).strayed),
     )
 
 

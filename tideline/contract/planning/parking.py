@@ -36,7 +36,7 @@ class Stop(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        return f"{told(self.step)}, and on_change.{self.step.kind.value} is park"
+        return f"{describe_step(self.step)}, and on_change.{self.step.kind.value} is park"
 
     @property
     def hint(self) -> str:
@@ -57,7 +57,7 @@ def stop_text(seq: int, reason: str, hint: str) -> str:
     return f"blocked before sequence {seq}: {reason}; {hint}"
 
 
-def told(step: ColumnStep) -> str:
+def describe_step(step: ColumnStep) -> str:
     """Describe a step in words."""
     words = {
         StepKind.ADD: f"column {step.column!r} was added",

@@ -18,13 +18,13 @@ from tideline.contract.printable import command
 
 _WENT_BACK = (
     "the target was set back behind what is applied (RESTORE); only a full dump makes it right:"
-    " run {command}, or remove the table's directory to have it built anew"
+    " run {command}, or remove the table's directory to have it rebuilt"
 )
-_LOST_PAST = (
+_LOST_HISTORY = (
     "the target was set back behind what is applied (RESTORE), and lacks what it kept since, which"
-    " no dump can tell: run {command}"
+    " no dump can show: run {command}"
 )
-_HELD = (TableCondition.PARKED, TableCondition.BLOCKED)
+_DELAYED = (TableCondition.PARKED, TableCondition.BLOCKED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Span:
         return self.applied.manifest is None
 
     @property
-    def begins(self) -> int:
+    def start_seq(self) -> int:
         """The sequence after which the target's rows begin: inside a manifest."""
         if not self.create:
             return 0
@@ -76,7 +76,7 @@ class Span:
         """Return the files to read in place of the parts of the block's manifests; None: not to
         be."""
         whole = self.a < block.first_manifest and block.last_manifest <= self.limit
-        if not whole or self.begins >= block.first_seq or self.table in block.loose:
+        if not whole or self.start_seq >= block.first_seq or self.table in block.loose:
             return None
         return block.files.get(self.table, ())
 
@@ -95,15 +95,15 @@ def spans_of(
 ) -> tuple[dict[str, Span], dict[str, str]]:
     """Return the range of every chosen table that can be merged, and why others are held back."""
     spans: dict[str, Span] = {}
-    held: dict[str, str] = {}
+    delayed: dict[str, str] = {}
     for name, table in sorted(state.tables.items()):
         if scope.tables is not None and name not in scope.tables:
             continue
         target = applied.get(name, Applied())
-        if table.condition in _HELD:
-            held[name] = _condition(table)
+        if table.condition in _DELAYED:
+            delayed[name] = _condition(table)
         if target.problem is not None:
-            held[name] = target.problem
+            delayed[name] = target.problem
             continue
         if table.schema is None:
             continue
@@ -114,19 +114,19 @@ def spans_of(
         span = Span(name, table, target, a, _limit(table, run, a), policy)
         stop = _stop(span, run)
         if stop is not None:
-            held[name] = str(stop)
+            delayed[name] = str(stop)
             span = replace(span, limit=_last_before(stop.seq, run, a))
-        if target.went_back and target.mode.keeps_past:
-            held[name] = _LOST_PAST.format(
+        if target.went_back and target.mode.keeps_history:
+            delayed[name] = _LOST_HISTORY.format(
                 command=command(
                     "rebuild", name, "--mode", target.mode.value, "--accept-differences"
                 )
             )
         elif target.went_back and healed_at(span, run) is None:
-            held[name] = _WENT_BACK.format(command=command("dump", name))
+            delayed[name] = _WENT_BACK.format(command=command("dump", name))
         else:
             spans[name] = span
-    return spans, held
+    return spans, delayed
 
 
 def _condition(table: TableState) -> str:
@@ -149,7 +149,7 @@ def _last_before(seq: int, run: Sequence[Manifest], a: int) -> int:
 
 def _stop(span: Span, run: Sequence[Manifest]) -> Stop | None:
     """Return the schema event that the span must not reach, before where it ends anyway."""
-    above = max(span.applied.seq, span.begins, span.applied.columns_seq)
+    above = max(span.applied.seq, span.start_seq, span.applied.columns_seq)
     within = [m for m in run if span.a < m.manifest_number <= span.limit]
     return first_stop(within, span.table, span.policy, above)
 
@@ -164,7 +164,7 @@ def healed_at(span: Span, run: Sequence[Manifest]) -> int | None:
     """Return the manifest in which a full dump that began after what is applied finished."""
     for manifest in run:
         if span.a < manifest.manifest_number <= span.limit:
-            for floor in manifest.floors:
-                if floor.table == span.table and floor.seq >= span.applied.seq:
+            for delete_before in manifest.deletes_before:
+                if delete_before.table == span.table and delete_before.seq >= span.applied.seq:
                     return manifest.manifest_number
     return None

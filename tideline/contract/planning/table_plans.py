@@ -42,23 +42,28 @@ def table_plan(
 
     A generation, and a full dump, begin inside a manifest: rows up to there do not belong to it.
     """
-    state, manifests, begins = span.state, window.manifests, span.begins
+    state, manifests, start_seq = span.state, window.manifests, span.start_seq
     last = manifests[-1]
-    parts = [part for part in window.parts if part.last_seq > begins]
+    parts = [part for part in window.parts if part.last_seq > start_seq]
     truncates = [t.seq for m in manifests for t in m.truncates if t.table == span.table]
-    truncates = sorted(seq for seq in truncates if seq > begins)
-    floors = [floor.seq for m in manifests for floor in m.floors if floor.table == span.table]
-    floors += [seq - 1 for seq in truncates] + ([begins] if begins else [])
-    ends = _ends(span.table, manifests, begins)
+    truncates = sorted(seq for seq in truncates if seq > start_seq)
+    deletes_before = [
+        delete_before.seq
+        for m in manifests
+        for delete_before in m.deletes_before
+        if delete_before.table == span.table
+    ]
+    deletes_before += [seq - 1 for seq in truncates] + ([start_seq] if start_seq else [])
+    ends = _ends(span.table, manifests, start_seq)
     used = {part.schema for part in parts} | {schema.fingerprint}
     changes = _changes(span, manifests)
-    told = {name for change in changes for name in (change.before, change.after)}
+    named = {name for change in changes for name in (change.before, change.after)}
     key_min, key_max = key_bounds(parts, [schemas[name] for name in used])
     return TablePlan(
         table=span.table,
         target=table_path(scope.warehouse_url, parse_table(span.table)),
         schema=schema,
-        schemas={name: schemas[name] for name in sorted(used | told)},
+        schemas={name: schemas[name] for name in sorted(used | named)},
         parts=tuple(planned_part(part) for part in parts),
         a=span.a,
         a_seq=span.applied.seq,
@@ -69,7 +74,7 @@ def table_plan(
             last.pipeline, last.incarnation, span.table, state.generation, span.applied.build
         ),
         generation=state.generation,
-        floor=max(floors, default=None),
+        delete_before=max(deletes_before, default=None),
         truncates=tuple(truncates),
         create=span.create,
         replace=span.create and span.applied.exists,
@@ -80,12 +85,12 @@ def table_plan(
         changes=changes,
         ignored=span.policy.ignores,
         drop_columns=span.policy.drop_columns,
-        begins=begins,
+        start_seq=start_seq,
         ends=ends,
         mode=span.applied.mode,
         build=span.applied.build,
         deletion_vectors=span.applied.deletion_vectors,
-        copied=newest_copy(manifests, span.table, max(floors, default=None)),
+        copied=newest_copy(manifests, span.table, max(deletes_before, default=None)),
     )
 
 
@@ -95,26 +100,26 @@ def _changes(span: Span, manifests: Sequence[Manifest]) -> tuple[PlannedChange, 
         PlannedChange(event.seq, event.after, at_once(event.steps), event.before)
         for manifest in manifests
         for event in manifest.schema_events
-        if event.table == span.table and event.seq > span.begins and event.before is not None
+        if event.table == span.table and event.seq > span.start_seq and event.before is not None
         if event.steps or event.after != event.before
     )
 
 
-def _ends(table: str, manifests: Sequence[Manifest], begins: int) -> tuple[PlannedEnd, ...]:
+def _ends(table: str, manifests: Sequence[Manifest], start_seq: int) -> tuple[PlannedEnd, ...]:
     """Return where rows of the table end without an event for each of them in the log."""
     ends = [
         PlannedEnd(truncate.seq, truncate.seq - 1, m.through_us)
         for m in manifests
         for truncate in m.truncates
-        if truncate.table == table and truncate.seq > begins
+        if truncate.table == table and truncate.seq > start_seq
     ]
     ends += [
-        PlannedEnd(m.last_seq, floor.seq, m.through_us)
+        PlannedEnd(m.last_seq, delete_before.seq, m.through_us)
         for m in manifests
-        for floor in m.floors
-        if floor.table == table
+        for delete_before in m.deletes_before
+        if delete_before.table == table
     ]
-    return tuple(sorted(ends, key=lambda end: (end.seq, end.upto)))
+    return tuple(sorted(ends, key=lambda end: (end.seq, end.delete_before)))
 
 
 def complete_through(state: TableState, last: Manifest) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tideline.contract.errors import CorruptData
 from tideline.contract.external_commits import RESTORE, TableCommit
-from tideline.contract.plan import Stamp
+from tideline.contract.plan import CommitMetadata
 
 LOG_FOLDER = "_delta_log"
 DELETION_VECTORS = "delta.enableDeletionVectors"
@@ -62,7 +62,7 @@ def _parsed(version: int, raw: bytes, at_us: int) -> TableCommit:
         restored_to=_restored_to(operation, info.get("operationParameters", {})),
         changes_data=changes_data or operation in _OTHER_VALUES,
         numbers=numbers,
-        stamp=Stamp.parse(info.get("userMetadata")),
+        commit_metadata=CommitMetadata.parse(info.get("userMetadata")),
         rows_written=int(info.get("operationMetrics", {}).get("numOutputRows", 0)),
         at_us=at_us,
     )

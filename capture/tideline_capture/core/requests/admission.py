@@ -17,7 +17,7 @@ from tideline.contract.receipt import rereads_pending
 from tideline.contract.request import DumpRequest, KeyRange
 from tideline.contract.schema import TableSchema
 from tideline.contract.types import Kind, LogicalType
-from tideline_capture.core.requests.choosing import TableChoice
+from tideline_capture.core.requests.table_selection import TableSelection
 from tideline_capture.core.state import VALUE, CoreState
 
 _NUMBERS = (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.DECIMAL)
@@ -31,19 +31,21 @@ class Admission:
     def __init__(self, state: CoreState) -> None:
         self._state = state
 
-    def tables_for(self, request: DumpRequest, choice: TableChoice) -> tuple[list[str], str | None]:
+    def tables_for(
+        self, request: DumpRequest, selection: TableSelection
+    ) -> tuple[list[str], str | None]:
         """Return the tables to dump, or why the request is refused."""
         why = request.why
         if why is not None and (why.by_worker or not rereads_pending(request)):
             begins = f"{why.value}:"
             return [], f"ids that begin with {begins!r} are for requests of Tideline's own"
-        if choice.error is not None:
-            return [], choice.error
-        if choice.missing is not None:
-            return [], f"no captured table matches {choice.missing!r}"
-        every = dict.fromkeys(table for hits in choice.hits for table in hits)
+        if selection.error is not None:
+            return [], selection.error
+        if selection.missing is not None:
+            return [], f"no captured table matches {selection.missing!r}"
+        every = dict.fromkeys(table for hits in selection.hits for table in hits)
         served = {table: self._serves(request, table) for table in every}
-        for hits in choice.hits:
+        for hits in selection.hits:
             if not any(map(served.__getitem__, hits)):
                 state = self._state.tables[hits[0]]
                 return [], f"table {hits[0]} {self._condition(hits[0], state.reason)}"

@@ -23,7 +23,7 @@ from tideline_capture.core.effects import (
 from tideline_capture.core.events import RequestArrived, RequestRefused
 from tideline_capture.core.open_requests import size_of
 from tideline_capture.core.requests.admission import Admission
-from tideline_capture.core.requests.choosing import TableChoice, TableNames
+from tideline_capture.core.requests.table_selection import TableNames, TableSelection
 from tideline_capture.core.state import CoreState
 
 _ROUNDS = 2
@@ -89,9 +89,9 @@ class Intake:
             if waits[0].message_id != arrived.message_id:  # Not the same entry, reclaimed.
                 state.acknowledge(arrived.message_id)
         else:
-            choice = self._choose(request)
-            if choice.missing is None:
-                yield from self._decide(arrived, choice)
+            selection = self._select(request)
+            if selection.missing is None:
+                yield from self._decide(arrived, selection)
             elif len(self._unknown) >= state.limits.open_requests_max:
                 self._refuse_for_now(arrived, "as many requests wait for tables that are not known")
             else:
@@ -113,20 +113,20 @@ class Intake:
         while self._due and self._work < WORK_MAX:
             request_id = self._due.popleft()
             arrived, rounds = self._unknown[request_id]
-            choice = self._choose(arrived.request)
-            if choice.missing is None or self._rounds - rounds >= _ROUNDS:
+            selection = self._select(arrived.request)
+            if selection.missing is None or self._rounds - rounds >= _ROUNDS:
                 del self._unknown[request_id]
-                yield from self._decide(arrived, choice)
+                yield from self._decide(arrived, selection)
 
-    def _choose(self, request: DumpRequest) -> TableChoice:
+    def _select(self, request: DumpRequest) -> TableSelection:
         self._names.update(self._state.tables)
-        choice = self._names.choose(request.tables)
-        self._work += choice.work
-        return choice
+        selection = self._names.choose(request.tables)
+        self._work += selection.work
+        return selection
 
-    def _decide(self, arrived: RequestArrived, choice: TableChoice) -> Effects:
+    def _decide(self, arrived: RequestArrived, selection: TableSelection) -> Effects:
         state, request = self._state, arrived.request
-        tables, error = self._admission.tables_for(request, choice)
+        tables, error = self._admission.tables_for(request, selection)
         if error is not None:
             self.on_refused(RequestRefused(arrived.message_id, request.request_id, error))
             return

@@ -34,16 +34,16 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
-    """A watermark in a window: in the log behind ``seq``, the ``number``-th of its ``lane``."""
+class Probe:
+    """A watermark in a window: in the log behind ``seq``, the ``number``-th of its ``writer``."""
 
-    lane: str
+    writer: str
     number: int
     seq: int
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotPlace:
+class SnapshotPosition:
     """A copy's place in the log: the table's state at ``seq``, and changes after it that it shows.
 
     Those have sequences in ``seen``, ranges from first to last.
@@ -53,17 +53,17 @@ class SnapshotPlace:
     seen: Ranges = ()
 
 
-def place_of(
-    events: Sequence[Rows], chunk: Chunk, *, low_seq: int, high_seq: int, pulses: Sequence[Pulse]
-) -> SnapshotPlace | None:
+def snapshot_position(
+    events: Sequence[Rows], chunk: Chunk, *, low_seq: int, high_seq: int, probes: Sequence[Probe]
+) -> SnapshotPosition | None:
     """Find where the snapshot of ``chunk`` stands; None where that is not known: it is taken again.
 
     ``events`` are the table's rows between L (``low_seq`` was the last sequence before it) and H
     (``high_seq``), with ``_tl_seq`` and ``_tl_tx``.
     """
     seqs = _column(events, SEQ)
-    if chunk.pulses is not None:
-        return _between_pulses(seqs, chunk.pulses, low_seq, high_seq, pulses)
+    if chunk.probes is not None:
+        return _between_probes(seqs, chunk.probes, low_seq, high_seq, probes)
     transactions = _column(events, TX)
     hidden = invisible(np.unique(transactions), chunk.snapshot)
     shown = ~np.isin(transactions, hidden)
@@ -72,22 +72,22 @@ def place_of(
     lead = len(seqs) if not len(unseen) else int(unseen[0])
     seq = int(seqs[lead - 1]) if lead else low_seq
     seen = _ranges(seqs[lead:][shown[lead:]])
-    return None if len(seen) > SEEN_MAX else SnapshotPlace(seq, seen)
+    return None if len(seen) > SEEN_MAX else SnapshotPosition(seq, seen)
 
 
-def _between_pulses(
+def _between_probes(
     seqs: Int64Array,
     shown: Sequence[tuple[str, int]],
     low_seq: int,
     high_seq: int,
-    pulses: Sequence[Pulse],
-) -> SnapshotPlace | None:
+    probes: Sequence[Probe],
+) -> SnapshotPosition | None:
     last = dict(shown)
-    before = [one.seq for one in pulses if one.number <= last.get(one.lane, 0)]
-    behind = [one.seq for one in pulses if one.number > last.get(one.lane, 0)]
+    before = [one.seq for one in probes if one.number <= last.get(one.writer, 0)]
+    behind = [one.seq for one in probes if one.number > last.get(one.writer, 0)]
     begin, end = max([low_seq, *before]), min([high_seq, *behind])
     between = (seqs > begin) & (seqs <= end)
-    return None if begin > end or between.any() else SnapshotPlace(begin)
+    return None if begin > end or between.any() else SnapshotPosition(begin)
 
 
 def _column(events: Sequence[Rows], name: str) -> Int64Array:

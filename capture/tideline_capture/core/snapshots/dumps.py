@@ -15,20 +15,20 @@ from tideline.contract.errors import Unavailable
 from tideline.contract.manifest import OpenRequest, TableDump
 from tideline_capture.core.chunks import (
     Chunk,
+    ChunkEvent,
     ChunkFailed,
     ChunkOrder,
     ChunkRead,
-    MarksWritten,
-    Told,
     Waiting,
+    WatermarksWritten,
 )
 from tideline_capture.core.effects import Effects, RereadWanted
-from tideline_capture.core.events import Mark, Rows
+from tideline_capture.core.events import Rows, Watermark
 from tideline_capture.core.facts import Snapshot
-from tideline_capture.core.snapshots.copies import Pulse, place_of
-from tideline_capture.core.snapshots.orders import InFlightChunk, Orders, outlived, stale
-from tideline_capture.core.snapshots.pace import RETRY_DELAY_S, DumpPace
+from tideline_capture.core.snapshots.copies import Probe, snapshot_position
+from tideline_capture.core.snapshots.dump_status import RETRY_DELAY_S, DumpStatus
 from tideline_capture.core.snapshots.progress import DumpProgress
+from tideline_capture.core.snapshots.scheduler import ChunkScheduler, InFlightChunk, outlived, stale
 from tideline_capture.core.snapshots.verification import ChunkVerification
 from tideline_capture.core.snapshots.window import ChunkCatalogs, ChunkWindow, moved_incomplete
 from tideline_capture.core.state import CoreState
@@ -40,7 +40,7 @@ class Dumps:
 
     def __init__(self, state: CoreState, token: Callable[[], str]) -> None:
         self.unseen = UnseenTransactions(state.limits.unseen_transactions_max)
-        self.orders = Orders(state, self.unseen, token)
+        self.scheduler = ChunkScheduler(state, self.unseen, token)
         self.progress = DumpProgress(state)
         self.redone = 0
         """Chunks that were read again, since the start."""
@@ -48,20 +48,20 @@ class Dumps:
         self._verification = ChunkVerification(state)
         self._catalogs = ChunkCatalogs(state)
         self._visible = VisibleSnapshots(self.unseen)
-        self._pace = DumpPace(state, self.orders)
+        self._status = DumpStatus(state, self.scheduler)
 
     # -- the log -------------------------------------------------------------------------------
 
-    def on_low(self, mark: Mark) -> None:
-        reading, state = self.orders.find(mark.token), self._state
+    def on_low(self, watermark: Watermark) -> None:
+        reading, state = self.scheduler.find(watermark.token), self._state
         if reading is None or reading.window is not None:
             return  # A copy of the watermark, if any, comes after it and opens nothing.
         order = reading.order
-        reading.window = ChunkWindow(order, self.unseen.at_low_mark(), state.last_seq)
+        reading.window = ChunkWindow(order, self.unseen.at_low_watermark(), state.last_seq)
         reading.window.catalogs = self._catalogs.of(order.table)
         if not order.fence and not self.unseen.complete:
             reading.window.disturbed = "ids of unseen transactions were dropped after the order"
-        self._visible.apply(self.orders.unmarked)
+        self._visible.apply(self.scheduler.unmarked)
         dump = state.requests.dump(order.request_id, order.table)
         if dump is None or stale(order, dump) or dump.first_low_seq is not None:
             return
@@ -79,91 +79,92 @@ class Dumps:
         A row that changes its key and does not carry all its values may leave an old key that no
         chunk has brought yet for a new one that no chunk will: read it again.
         """
-        for window in self.orders.windows:
+        for window in self.scheduler.windows:
             window.saw_rows(rows)
         keys = moved_incomplete(rows)
         if keys and self._state.requests.dumping(rows.schema.table):
             yield RereadWanted(rows.schema.table, tuple(keys))
 
-    def on_pulse(self, mark: Mark) -> None:
-        token, lane, number = mark.token.rsplit(".", 2)
-        reading = self.orders.find(token)
+    def on_probe(self, watermark: Watermark) -> None:
+        token, writer, number = watermark.token.rsplit(".", 2)
+        reading = self.scheduler.find(token)
         if reading is not None and reading.window is not None:
-            reading.window.pass_by(Pulse(lane, int(number), self._state.last_seq))
+            reading.window.pass_by(Probe(writer, int(number), self._state.last_seq))
 
-    def on_strange_mark(self) -> None:
-        for window in self.orders.windows:
-            window.saw_strange_mark()
+    def on_unknown_watermark(self) -> None:
+        for window in self.scheduler.windows:
+            window.saw_unknown_watermark()
 
     def disturb(self, table: str, what: str) -> None:
-        for window in self.orders.windows:
+        for window in self.scheduler.windows:
             window.saw_change_of(table, what)
         # A snapshot's rows that went or changed since cannot be separated from others.
         if self._state.keyless(table):
             self._state.requests.restart(table)
 
-    def on_high(self, mark: Mark, *, now: float) -> Effects:
-        reading = self.orders.find(mark.token)
+    def on_high(self, watermark: Watermark, *, now: float) -> Effects:
+        reading = self.scheduler.find(watermark.token)
         if reading is not None and reading.high is None:
-            reading.high = mark
+            reading.high = watermark
             yield from self.settle(now=now)
 
     def settle(self, *, now: float) -> Effects:
         """Emit the chunks whose turn has come, and drop those whose turn will never come."""
-        for reading in self.orders.ready():
+        for reading in self.scheduler.ready():
             window, chunk, high = reading.window, reading.chunk, reading.high
             if window is not None and chunk is not None and high is not None:
                 yield from self._judge(reading, window, chunk, high, now=now)
-            self.orders.pause(reading.order.request_id, now)
-        self._visible.apply(self.orders.unmarked)
+            self.scheduler.pause(reading.order.request_id, now)
+        self._visible.apply(self.scheduler.unmarked)
 
-    def expect_marks_before(self, heartbeat: str) -> None:
+    def expect_watermarks_before(self, heartbeat: str) -> None:
         """Note that a heartbeat is about to be written: behind all watermarks written so far."""
-        for reading in self.orders.readings:
+        for reading in self.scheduler.in_flight:
             if reading.written and reading.before is None:
                 reading.before = heartbeat
 
-    def on_heartbeat(self, mark: Mark) -> None:
+    def on_heartbeat(self, watermark: Watermark) -> None:
         """Raise Unavailable for a high watermark that the heartbeat overtook: it will never
         come."""
-        for reading in self.orders.readings:
-            if reading.before == mark.token and reading.high is None:
+        for reading in self.scheduler.in_flight:
+            if reading.before == watermark.token and reading.high is None:
                 raise Unavailable(
-                    f"the marks of a chunk of {reading.order.table} were written to the source, and"
+                    f"the watermarks of a chunk of {reading.order.table} were written to the"
+                    " source, and"
                     " did not come through its log",
-                    hint="`tideline doctor` shows whether the log leaves our marks out",
+                    hint="`tideline doctor` shows whether the log leaves our watermarks out",
                 )
 
     # -- other threads -------------------------------------------------------------------------
 
-    def on_chunk(self, told: Told, *, now: float) -> None:
-        reading = self.orders.find(told.token)
+    def on_chunk(self, event: ChunkEvent, *, now: float) -> None:
+        reading = self.scheduler.find(event.token)
         if reading is None:
             return
-        if isinstance(told, Waiting):
-            reading.waiting = told.reason
-        elif isinstance(told, MarksWritten):
+        if isinstance(event, Waiting):
+            reading.waiting = event.reason
+        elif isinstance(event, WatermarksWritten):
             reading.written = True
-        elif isinstance(told, ChunkRead):
-            reading.read, reading.waiting = told, None
-            full = told.rows >= reading.order.rows_max
-            self.orders.governor.saw_chunk(
-                reading.order.table, told.rows, took_s=told.took_s, full=full
+        elif isinstance(event, ChunkRead):
+            reading.read, reading.waiting = event, None
+            full = event.rows >= reading.order.rows_max
+            self.scheduler.governor.saw_chunk(
+                reading.order.table, event.rows, took_s=event.took_s, full=full
             )
-        elif isinstance(told, Chunk):
-            reading.chunk = told
-            self._pace.goes_on(reading.order.table)
-            self.orders.release(reading.order.table)
-            self._show(told.snapshot, self.orders.unmarked - {reading.order.token})
+        elif isinstance(event, Chunk):
+            reading.chunk = event
+            self._status.goes_on(reading.order.table)
+            self.scheduler.release(reading.order.table)
+            self._show(event.snapshot, self.scheduler.unmarked - {reading.order.token})
         else:
-            self._failed(reading, told, now=now)
+            self._failed(reading, event, now=now)
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
-        self._show(snapshot, self.orders.unmarked)
+        self._show(snapshot, self.scheduler.unmarked)
 
     def _show(self, snapshot: Snapshot, awaited: frozenset[str]) -> None:
         self._visible.show(snapshot, awaited)
-        self._visible.apply(self.orders.unmarked)
+        self._visible.apply(self.scheduler.unmarked)
 
     @property
     def copies(self) -> frozenset[str]:
@@ -173,8 +174,8 @@ class Dumps:
         take for ever, and keeps the source from cleaning up.
         """
         state = self._state
-        orders = [one.order for one in self.orders.readings if one.order.keyless]
-        read = {one.after_key[0] if one.after_key else one.token for one in orders}
+        scheduler = [one.order for one in self.scheduler.in_flight if one.order.keyless]
+        read = {one.after_key[0] if one.after_key else one.token for one in scheduler}
         waiting = {
             dump.last_key[0]
             for item, dump in state.requests.due()
@@ -184,24 +185,32 @@ class Dumps:
 
     def circumstances(self, item: OpenRequest, *, now: float) -> Circumstances:
         """Return what holds an open request up, and its tables' rates."""
-        return self._pace.circumstances(item, now=now)
+        return self._status.circumstances(item, now=now)
 
     # -- judgement -----------------------------------------------------------------------------
 
     def _judge(
-        self, reading: InFlightChunk, window: ChunkWindow, chunk: Chunk, mark: Mark, *, now: float
+        self,
+        reading: InFlightChunk,
+        window: ChunkWindow,
+        chunk: Chunk,
+        watermark: Watermark,
+        *,
+        now: float,
     ) -> Effects:
         state, order = self._state, reading.order
         if order.fence:
             self.unseen.fenced()
-            self.orders.fenced(reading)
+            self.scheduler.fenced(reading)
         dump = state.requests.dump(order.request_id, order.table)
         if dump is None or stale(order, dump) or outlived(reading, dump):
             return
         if order.keyless:
-            yield from self._judge_copy(reading, window, chunk, dump, mark, now=now)
+            yield from self._judge_copy(reading, window, chunk, dump, watermark, now=now)
             return
-        missed = self.orders.unfenced(order.table) or len(invisible(window.unseen, chunk.snapshot))
+        missed = self.scheduler.unfenced(order.table) or len(
+            invisible(window.unseen, chunk.snapshot)
+        )
         altered = self._catalogs.differs(window, chunk.facts)
         if window.disturbed or missed or altered:
             self._redo()
@@ -211,10 +220,10 @@ class Dumps:
             return
         if not (yield from self.progress.fits(order, chunk, dump)):
             return
-        self.orders.emitted()
+        self.scheduler.emitted()
         dump = state.requests.dump(order.request_id, order.table) or dump
-        self.progress.emit(order, window, chunk, mark)
-        self._pace.note(order, chunk.batch.num_rows, now=now)
+        self.progress.emit(order, window, chunk, watermark)
+        self._status.note(order, chunk.batch.num_rows, now=now)
         yield from self._advance(order, chunk, dump)
 
     def _verify(
@@ -223,11 +232,11 @@ class Dumps:
         fits = self._verification.fits(order, chunk, dump)
         if fits is None:
             self.redone += 1
-            self.orders.hold(order.table, now + RETRY_DELAY_S)
+            self.scheduler.rest(order.table, now + RETRY_DELAY_S)
         if fits:
-            self.orders.emitted()
+            self.scheduler.emitted()
             self._verification.keep(order, low_seq, chunk, dump)
-            self._pace.note(order, chunk.batch.num_rows, now=now)
+            self._status.note(order, chunk.batch.num_rows, now=now)
             yield from self._advance(order, chunk, dump)
 
     def _judge_copy(
@@ -236,7 +245,7 @@ class Dumps:
         window: ChunkWindow,
         chunk: Chunk,
         dump: TableDump,
-        mark: Mark,
+        watermark: Watermark,
         *,
         now: float,
     ) -> Effects:
@@ -247,53 +256,55 @@ class Dumps:
         order = reading.order
         if order.after_key is not None:
             if (yield from self.progress.fits(order, chunk, dump)):
-                self.progress.emit(order, window, chunk, mark)
-                self._pace.note(order, chunk.batch.num_rows, now=now)
+                self.progress.emit(order, window, chunk, watermark)
+                self._status.note(order, chunk.batch.num_rows, now=now)
                 yield from self._advance(order, chunk, dump)
             return
-        missed = self.orders.unfenced(order.table) or len(invisible(window.unseen, chunk.snapshot))
-        place = None
+        missed = self.scheduler.unfenced(order.table) or len(
+            invisible(window.unseen, chunk.snapshot)
+        )
+        position = None
         if not (window.disturbed or missed):
-            place = place_of(
+            position = snapshot_position(
                 window.events,
                 chunk,
                 low_seq=window.low_seq,
                 high_seq=self._state.last_seq,
-                pulses=window.pulses,
+                probes=window.probes,
             )
-        if place is None:
-            self._pace.held_up(
-                order.table, "changes come too fast to tell where a snapshot of it lies"
+        if position is None:
+            self._status.delayed(
+                order.table, "changes come too fast to find where a snapshot of it lies"
             )
             self._redo()
             return
         if (yield from self.progress.fits(order, chunk, dump)):
-            self.orders.emitted()
-            self._pace.goes_on(order.table)
-            placed = replace(dump, first_low_seq=place.seq, seen=place.seen)
-            yield from self._advance(order, chunk, placed)
+            self.scheduler.emitted()
+            self._status.goes_on(order.table)
+            positioned = replace(dump, first_low_seq=position.seq, seen=position.seen)
+            yield from self._advance(order, chunk, positioned)
 
     def _advance(self, order: ChunkOrder, chunk: Chunk, dump: TableDump) -> Effects:
         if (yield from self.progress.advance(order, chunk, dump)):
-            self._pace.ended(order)
+            self._status.ended(order)
 
     def _redo(self) -> None:
-        self.orders.redo()
+        self.scheduler.redo()
         self.redone += 1
 
     def _failed(self, reading: InFlightChunk, failed: ChunkFailed, *, now: float) -> None:
         state, order = self._state, reading.order
-        self.orders.end(reading)
-        if failed.anew and state.requests.dump(order.request_id, order.table) is not None:
+        self.scheduler.end(reading)
+        if failed.restart and state.requests.dump(order.request_id, order.table) is not None:
             state.update_dump(order.request_id, TableDump(order.table))
-            self._pace.held_up(order.table, f"{failed.error}: its copy begins anew")
-            self.orders.hold(order.table, now + self._pace.anew_after_s(order.table))
+            self._status.delayed(order.table, f"{failed.error}: its copy starts again")
+            self.scheduler.rest(order.table, now + self._status.restart_delay_s(order.table))
             return
         moved = reading.window is not None and reading.window.disturbed is not None
         if failed.retry or moved:  # A table re-created since may not have been there yet.
-            self._pace.held_up(order.table, failed.error)
+            self._status.delayed(order.table, failed.error)
             self._redo()
-            self.orders.hold(order.table, now + RETRY_DELAY_S)
+            self.scheduler.rest(order.table, now + RETRY_DELAY_S)
             return
         dump = state.requests.dump(order.request_id, order.table)
         if dump is not None:

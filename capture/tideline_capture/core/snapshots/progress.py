@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import Copied, Floor, TableDump
+from tideline.contract.manifest import Copied, DeleteBefore, TableDump
 from tideline_capture.core.chunks import Chunk, ChunkOrder
 from tideline_capture.core.effects import Deciding, Effects, SchemaRead, SnapshotDone, Unfit
-from tideline_capture.core.events import Mark
+from tideline_capture.core.events import Watermark
 from tideline_capture.core.facts import CatalogIdentity, TableFacts
 from tideline_capture.core.snapshots.emit import dump_rows, missing_rows
 from tideline_capture.core.snapshots.window import ChunkWindow, settle, untouched
@@ -52,7 +52,9 @@ class DumpProgress:
         now = state.requests.dump(order.request_id, table)
         return now is not None and now.first_low_seq is not None
 
-    def emit(self, order: ChunkOrder, window: ChunkWindow, chunk: Chunk, mark: Mark) -> None:
+    def emit(
+        self, order: ChunkOrder, window: ChunkWindow, chunk: Chunk, watermark: Watermark
+    ) -> None:
         """Mint sequences for the rows that the window left, and add them to the segment."""
         schema = self._state.schema(order.table)
         if schema is None:
@@ -60,11 +62,11 @@ class DumpProgress:
         settled = settle(window, schema, chunk.batch)
         count = settled.whole.true_count + len(settled.partial)
         first = self._state.mint(count)
-        rows = dump_rows(schema, chunk.batch, settled, first_seq=first, ts_us=mark.clock_us)
+        rows = dump_rows(schema, chunk.batch, settled, first_seq=first, ts_us=watermark.clock_us)
         if chunk.missing is not None:
             gone = untouched(window, schema, chunk.missing)
             first = self._state.mint(gone.num_rows)
-            rows += missing_rows(schema, gone, first_seq=first, ts_us=mark.clock_us)
+            rows += missing_rows(schema, gone, first_seq=first, ts_us=watermark.clock_us)
         for part in rows:
             self._state.emit(part)
 
@@ -102,14 +104,14 @@ class DumpProgress:
         requests = self._state.requests.open
         item = next(one for one in requests if one.request.request_id == order.request_id)
         if item.request.whole and dump.first_low_seq is not None:
-            self._state.record(self._floor(order, dump, dump.first_low_seq))
+            self._state.record(self._delete_before(order, dump, dump.first_low_seq))
             catalog = self._begun_with.pop((order.request_id, order.table), None)
             yield SnapshotDone(item, dump, catalog)
 
-    def _floor(self, order: ChunkOrder, dump: TableDump, seq: int) -> Floor:
+    def _delete_before(self, order: ChunkOrder, dump: TableDump, seq: int) -> DeleteBefore:
         if not order.keyless:
-            return Floor(dump.table, seq, order.request_id)
-        return Floor(
+            return DeleteBefore(dump.table, seq, order.request_id)
+        return DeleteBefore(
             dump.table,
             seq,
             order.request_id,

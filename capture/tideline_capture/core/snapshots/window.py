@@ -23,7 +23,7 @@ from tideline.contract.schema import TableSchema
 from tideline_capture.core.chunks import ChunkOrder
 from tideline_capture.core.events import Int64Array, Rows
 from tideline_capture.core.facts import TableFacts
-from tideline_capture.core.snapshots.copies import Pulse
+from tideline_capture.core.snapshots.copies import Probe
 from tideline_capture.core.state import CoreState
 
 ROWS_MAX = 500_000
@@ -46,7 +46,7 @@ class ChunkWindow:
     events: list[Rows] = field(default_factory=list)
     rows: int = 0
     disturbed: str | None = None
-    pulses: list[Pulse] = field(default_factory=list)
+    probes: list[Probe] = field(default_factory=list)
     passed: dict[str, int] = field(default_factory=dict)
     catalogs: frozenset[str] = frozenset()
 
@@ -64,21 +64,21 @@ class ChunkWindow:
         else:
             self.events.append(_keys_only(rows))
 
-    def pass_by(self, pulse: Pulse) -> None:
+    def pass_by(self, probe: Probe) -> None:
         """Take a probe.
 
         The numbers of a lane ascend; where one comes again, another user writes to our rows.
         """
-        if pulse.number <= self.passed.get(pulse.lane, 0):
-            self.saw_strange_mark()
+        if probe.number <= self.passed.get(probe.writer, 0):
+            self.saw_unknown_watermark()
             return
-        self.passed[pulse.lane] = pulse.number
-        self.pulses.append(pulse)
+        self.passed[probe.writer] = probe.number
+        self.probes.append(probe)
 
-    def saw_strange_mark(self) -> None:
+    def saw_unknown_watermark(self) -> None:
         """Note a watermark of another session: a snapshot may show that instead of our probes."""
-        if self.pulses:
-            self.disturbed = "somebody else writes to the table of marks"
+        if self.probes:
+            self.disturbed = "someone else writes to the table of watermarks"
 
     def saw_change_of(self, table: str, what: str) -> None:
         if table == self.order.table:

@@ -1,4 +1,4 @@
-"""Begins the capture of tables, at a statement of the log or at a look at the catalog.
+"""TransactionStarts the capture of tables, at a statement of the log or at a look at the catalog.
 
 A log that has DDL shows when a table is made, and holds all of its rows from there on. They are
 taken from the first one on, with the columns that the log describes; the next look at the catalog
@@ -22,7 +22,7 @@ BACK = "the table was gone, and is there again"
 
 
 class Beginnings:
-    """Begins the capture of tables."""
+    """TransactionStarts the capture of tables."""
 
     def __init__(
         self, state: CoreState, conditions: Conditions, blocks: Blocks, notes: LogNotes
@@ -32,7 +32,7 @@ class Beginnings:
         self._blocks = blocks
         self._notes = notes
 
-    def stated(self, seen: StatementSeen) -> None:
+    def on_statement(self, seen: StatementSeen) -> None:
         """Take a DDL statement of the log: note which names are those of other tables now."""
         ended = {name.lower() for name in seen.ended}
         schema = None if seen.schema is None else seen.schema.lower()
@@ -59,7 +59,7 @@ class Beginnings:
             self._state.forget_begun(table)
         elif begun is not None and state is not None and state.gone:
             yield from self._come_back(table, begun)
-        elif begun is not None or (seen.begins and state is None):
+        elif begun is not None or (seen.starts_capture and state is None):
             yield from self._begin(seen, begun)
 
     def first_seen(self, table: str) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tideline.contract.manifest import GONE, TableState
 from tideline.contract.reasons import SnapshotReason
 from tideline_capture.core.effects import Deciding, Effects, Joined, SnapshotWanted
-from tideline_capture.core.events import Mark
+from tideline_capture.core.events import Watermark
 from tideline_capture.core.facts import CatalogRound, TableFacts
 from tideline_capture.core.state import CATALOG, CoreState
 from tideline_capture.core.tables.beginnings import BACK, Beginnings
@@ -61,19 +61,19 @@ class SeenRounds:
         if len(self._rounds) < _ROUNDS_MAX and observed.token != self.seen_token:
             self._rounds[observed.token] = observed
 
-    def on_low(self, mark: Mark) -> None:
-        if mark.token <= self._newest:
+    def on_low(self, watermark: Watermark) -> None:
+        if watermark.token <= self._newest:
             return  # A copy of the watermark: what it would forget has moved since the round began.
-        self._low = self._newest = mark.token
+        self._low = self._newest = watermark.token
         self._notes.begin_round()
 
-    def on_high(self, mark: Mark) -> Effects:
-        self.seen_token = mark.token
+    def on_high(self, watermark: Watermark) -> Effects:
+        self.seen_token = watermark.token
         self.caught_up = False
-        observed = self._take_round(mark.token)
+        observed = self._take_round(watermark.token)
         # A worker before us may have left the watermarks of its rounds in the log.
         self.counted += observed is not None
-        if observed is None or mark.token != self._low:
+        if observed is None or watermark.token != self._low:
             return
         self._low = None
         settled = [
@@ -167,7 +167,7 @@ class SeenRounds:
         yield from self._conditions.doubt(table, since=since, reason=reason)
 
     def _miss(self, present: set[str]) -> Effects:
-        """Mark tables as gone that two rounds in a row do not find.
+        """Watermark tables as gone that two rounds in a row do not find.
 
         After one round, such a table may be in the middle of an ALTER.
         """

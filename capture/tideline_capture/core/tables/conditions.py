@@ -31,12 +31,12 @@ _FOLLOW_UP, _UNPROVEN = SnapshotReason.FOLLOW_UP, SnapshotReason.UNPROVEN
 
 
 class Conditions:
-    """Changes conditions. ``announced`` are the schemas that the log described last."""
+    """Changes conditions. ``observed`` are the schemas that the log described last."""
 
     def __init__(
         self, state: CoreState, tables: TableStates, blocks: Blocks, notes: LogNotes
     ) -> None:
-        self.announced: dict[str, TableSchema] = {}
+        self.observed: dict[str, TableSchema] = {}
         self._state = state
         self._tables = tables
         self._blocks = blocks
@@ -104,8 +104,8 @@ class Conditions:
     def unpark(self, table: str, begun: CapturedFrom) -> Effects:
         """Capture ``table`` again, with the schema that the log announced in the meantime."""
         self._tables.unpark(table, begun)
-        if table in self.announced:
-            yield from self.adopt(self.announced[table])
+        if table in self.observed:
+            yield from self.adopt(self.observed[table])
 
     def take_up(self, table: str) -> Effects:
         """Capture a table again that a value had parked: a dump of it is requested."""
@@ -115,7 +115,7 @@ class Conditions:
         self._tables.unprove(table, since=since, reason=parked.reason or "")
 
     def doubt(self, table: str, *, since: int, reason: str) -> Effects:
-        """Mark ``table`` unproven and ensure that a delete-complete dump follows."""
+        """Watermark ``table`` unproven and ensure that a delete-complete dump follows."""
         self._tables.unprove(table, since=since, reason=reason)
         restarted = self._state.requests.restart(table)
         if not restarted and self._state.policy.unproven and not self._blocked(table):
@@ -185,7 +185,7 @@ class Conditions:
                 last_seq=state.last_seq,
             )
         if blocked and followed:
-            reason = "changes that the log does not tell came during its dump"
+            reason = "changes that the log does not show came during its dump"
             self._tables.unprove(table, since=low_seq, reason=reason)
 
     def _blocked(self, table: str) -> bool:

@@ -98,5 +98,5 @@ def _column_drift(
         # The log may have had rows with a column of the same name, which is another one.
         return "columns came and went"
     if added and not alike:
-        return "columns were added, and rows stored anew"  # With values, perhaps.
+        return "columns were added, and rows rewritten"  # With values, perhaps.
     return None

@@ -70,16 +70,16 @@ def by_name(old: TableSchema, new: TableSchema) -> Lineage:
 
 
 def by_statement(
-    old: TableSchema, new: TableSchema, stated: tuple[ColumnStep, ...] | None
+    old: TableSchema, new: TableSchema, observed_steps: tuple[ColumnStep, ...] | None
 ) -> Lineage | None:
     """Match columns by what statements did to those of ``old``; None unless ``new`` has just these.
 
     A statement has texts: where these became bytes by the table's own charset, the bytes are not
     known.
     """
-    if stated is None:
+    if observed_steps is None:
         return None
-    origins = origins_after(old.column_names, stated)
+    origins = origins_after(old.column_names, observed_steps)
     if origins.keys() != set(new.column_names):
         return None
     found = {name: origins[name] for name in new.column_names}

@@ -43,14 +43,14 @@ class LoggedTables:
         known = state.schema(table)
         lost = not schema.key and known is not None and bool(known.key)
         if reserved or lost:
-            self._conditions.announced.pop(table, None)
+            self._conditions.observed.pop(table, None)
             state.forget_begun(table)
             if state.captures(table):
                 reason = f"columns have names of ours: {', '.join(reserved)}"
                 reason = reason if reserved else "it lost its key"
                 yield from self._conditions.park(table, reason=reason, hint=None, cause=CATALOG)
             return
-        self._conditions.announced[table] = schema
+        self._conditions.observed[table] = schema
         if not state.captures(table):
             yield from self._beginnings.described(seen)
         if state.captures(table):
@@ -70,11 +70,11 @@ class LoggedTables:
         since, reason = self._state.last_seq, "the table was re-created"
         yield from self._conditions.doubt(table, since=since, reason=reason)
 
-    def stated(self, seen: StatementSeen) -> Effects:
+    def on_statement(self, seen: StatementSeen) -> Effects:
         """Record a DDL statement of the log, and doubt what it may have changed."""
         state = self._state
-        self._notes.stated((*seen.tables, *((seen.schema,) if seen.schema else ())))
-        self._beginnings.stated(seen)
+        self._notes.on_statement((*seen.tables, *((seen.schema,) if seen.schema else ())))
+        self._beginnings.on_statement(seen)
         named = {table.lower() for table in seen.tables}
         for table in list(state.tables):
             of_schema = seen.schema and parse_table(table).schema.lower() == seen.schema.lower()
@@ -82,14 +82,14 @@ class LoggedTables:
                 continue
             self._notes.schema_changed(table)
             if state.schema(table) is not None and state.captures(table):
-                yield from self._stated_of(table, seen)
+                yield from self._observed_steps(table, seen)
 
-    def _stated_of(self, table: str, seen: StatementSeen) -> Effects:
+    def _observed_steps(self, table: str, seen: StatementSeen) -> Effects:
         """Take a statement that named ``table``, which is captured."""
         state = self._state
         seq = state.mint()
-        told = self._tables.state_steps(table, seen.steps)
-        neutral = seen.neutral and told
+        known = self._tables.state_steps(table, seen.steps)
+        neutral = seen.neutral and known
         verdict = Verdict.NEUTRAL if neutral else Verdict.UNPROVEN
         text = seen.text if len(seen.text) <= _STATEMENT_MAX else seen.text[:_STATEMENT_MAX] + "…"
         form = state.tables[table].schema or ""

@@ -19,7 +19,7 @@ class LogNotes:
 
     def __init__(self) -> None:
         self._moving: set[str] = set()
-        self._stated: set[str] = set()
+        self._observed: set[str] = set()
         self._moved_by: dict[str, int] = {}
         self._truncated: dict[str, int] = {}
         self._equal_at: dict[str, int] = {}
@@ -33,13 +33,13 @@ class LogNotes:
     def schema_changed(self, table: str) -> None:
         self._moving.add(table)
 
-    def stated(self, names: Iterable[str]) -> None:
+    def on_statement(self, names: Iterable[str]) -> None:
         """Note that a statement in the log named these tables or schemas, in its own letter case.
 
         A table that is not known yet has no other way to show that it has changed since the round
         saw it.
         """
-        self._stated.update(name.lower() for name in names)
+        self._observed.update(name.lower() for name in names)
 
     def truncated(self, table: str, xid: int) -> None:
         self._moving.add(table)
@@ -50,12 +50,12 @@ class LogNotes:
 
     def begin_round(self) -> None:
         self._moving.clear()
-        self._stated.clear()
+        self._observed.clear()
 
     def is_settled(self, table: str, snapshot: Snapshot) -> bool:
         """Return whether the round saw all of the table's form that the log has, and no more."""
         names = (table.lower(), parse_table(table).schema.lower())
-        if table in self._moving or not self._stated.isdisjoint(names):
+        if table in self._moving or not self._observed.isdisjoint(names):
             return False
         moved_by = np.array([self._moved_by.get(table, 0)], np.int64)
         return not (moved_by[0] and len(invisible(moved_by, snapshot)))

@@ -50,18 +50,20 @@ class TableStates:
             self._take(schema, None)
             return Adopted(schema, None, Verdict.NEUTRAL, ())
         state = self._state.tables[table]
-        told = by_statement(old, schema, state.stated) or by_numbers(old, schema, state, facts)
-        lineage = told or by_name(old, schema)
+        by_log = by_statement(old, schema, state.observed_steps) or by_numbers(
+            old, schema, state, facts
+        )
+        lineage = by_log or by_name(old, schema)
         judged = judge(old, schema, lineage)
-        if state.stated is not None and told is None:
+        if state.observed_steps is not None and by_log is None:
             words = "statements did other things to its columns"
             judged = JudgedChange(
                 _at_least_unproven(judged), judged.steps, (*judged.changes, words)
             )
         elif old.fingerprint == schema.fingerprint and not judged.steps:
-            self._state.change_table(table, stated=None)
+            self._state.change_table(table, observed_steps=None)
             return None
-        self._take(schema, facts if told is not None else None)
+        self._take(schema, facts if by_log is not None else None)
         self._drop(table, old, lineage)
         return Adopted(
             schema, old.fingerprint, judged.verdict, judged.changes, judged.steps, lineage.certain
@@ -87,7 +89,11 @@ class TableStates:
             catalog = CatalogIdentity.parse(catalog).with_columns_of(facts.identity).text
         numbers = None if facts is None else facts.numbers
         self._state.change_table(
-            schema.table, schema=schema.fingerprint, catalog=catalog, numbers=numbers, stated=None
+            schema.table,
+            schema=schema.fingerprint,
+            catalog=catalog,
+            numbers=numbers,
+            observed_steps=None,
         )
 
     def describe(self, description: Description) -> bool:
@@ -106,10 +112,10 @@ class TableStates:
         now = None
         if steps is not None and schema is not None:
             columns = schema.column_names
-            now = _stated(origins_after(columns, state.stated or ()), steps)
-            stated = None if now is None else steps_to(columns, now)
-        self._state.change_table(table, stated=None if now is None else stated)
-        return now is not None or not (steps or state.stated)
+            now = _observed(origins_after(columns, state.observed_steps or ()), steps)
+            observed_steps = None if now is None else steps_to(columns, now)
+        self._state.change_table(table, observed_steps=None if now is None else observed_steps)
+        return now is not None or not (steps or state.observed_steps)
 
     def _drop(self, table: str, old: TableSchema, lineage: Lineage) -> None:
         """Note which columns are no longer there.
@@ -140,12 +146,13 @@ class TableStates:
             cause=cause,
             was_gone=state.was_gone or reason == GONE,
             numbers=None,
-            stated=None,
+            observed_steps=None,
         )
         return True
 
     def unprove(self, table: str, *, since: int, reason: str) -> None:
-        """Mark that rows of ``table`` may differ since ``since``; a blocked table stays blocked."""
+        """Watermark that rows of ``table`` may differ since ``since``; a blocked table stays
+        blocked."""
         state = self._state.tables[table]
         if state.condition is TableCondition.BLOCKED:
             return
@@ -163,7 +170,7 @@ class TableStates:
         )
 
     def block(self, table: str, *, since: int, reason: str, by: tuple[StepKind, ...] = ()) -> None:
-        """Mark that the target cannot follow from the schema event at ``since`` on.
+        """Watermark that the target cannot follow from the schema event at ``since`` on.
 
         Without ``by``, the reason is that the table is another one.
         """
@@ -180,7 +187,7 @@ class TableStates:
             condition=TableCondition.BLOCKED,
             since_seq=state.since_seq if blocked else since,
             reason=reason,
-            hint="dump the whole table: the target is then started anew with the new schema;"
+            hint="dump the whole table: the target is then restarted with the new schema;"
             " one that keeps the past waits for `tideline rebuild` to do that",
             cause=None,
             blocked_by=by,
@@ -229,7 +236,7 @@ def _at_least_unproven(judged: JudgedChange) -> Verdict:
     return Verdict.UNPROVEN if judged.verdict is Verdict.NEUTRAL else judged.verdict
 
 
-def _stated(
+def _observed(
     now: Mapping[str, Origin], steps: tuple[ColumnStep, ...]
 ) -> Mapping[str, Origin] | None:
     """Return the origins of columns after a statement, whose names all mean columns before it.

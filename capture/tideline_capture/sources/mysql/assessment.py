@@ -7,7 +7,7 @@ from typing import Any
 
 from tideline.settings import Settings
 from tideline_capture.sources.administration import AssessedTable
-from tideline_capture.sources.choices import choices_of
+from tideline_capture.sources.key_configuration import key_configurations_of
 from tideline_capture.sources.mysql.catalog.tables import list_tables, read_tables
 from tideline_capture.sources.mysql.connect import connect, flavour, querying
 from tideline_capture.sources.mysql.watermarks import watermark_table
@@ -35,7 +35,7 @@ def _assess(connection: Any, settings: Settings) -> list[AssessedTable]:
             tables,
             flavour="mariadb" if flavour(connection) == "mariadb" else "mysql",
             cascades=source.cascades,
-            choices=choices_of(settings),
+            key_configurations=key_configurations_of(settings),
         )
         sizes = {}
         if tables:

@@ -236,7 +236,7 @@ def stream_failed(number: int, text: str) -> TidelineError:
         return SourceLost(
             f"a file of the source's log ends in the middle of an event: {words}",
             hint="a MariaDB that was killed, or whose disk was full, leaves its log like that;"
-            f" whether it had promised what is missing cannot be told: {START_OVER}",
+            f" whether it had promised what is missing is unknown: {START_OVER}",
         )
     if number == ER.MASTER_FATAL_ERROR_READING_BINLOG and not is_rival(words):
         return SourceLost(

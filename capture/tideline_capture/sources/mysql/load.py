@@ -43,7 +43,7 @@ def read_load(
         running = int(cursor.fetchone()[1]) - _OURS
         files = rows_if_allowed(cursor, "SHOW BINARY LOGS")
         cursor.execute(_EXPIRES)
-        kept_s = _kept_s({name.lower(): value for name, value in cursor.fetchall()})
+        retention_s = _retention_s({name.lower(): value for name, value in cursor.fetchall()})
         cursor.execute(_CLOCK)
         now_s = float(cursor.fetchone()[0])
     age_s = None if source_time_us is None else now_s - source_time_us / 1e6
@@ -51,7 +51,7 @@ def read_load(
         replica_lag_s=_lag(connection, flavour),
         running_queries=max(0, running),
         log_backlog_bytes=_backlog(files or (), position),
-        log_warning=_warning(age_s, kept_s),
+        log_warning=_warning(age_s, retention_s),
         clock_us=int(now_s * 1e6),
     )
 
@@ -78,16 +78,16 @@ def _backlog(files: Any, position: MysqlPosition) -> int | None:
     return max(0, sizes[position.file] - position.offset) + later
 
 
-def _kept_s(variables: Mapping[str, str]) -> float | None:
+def _retention_s(variables: Mapping[str, str]) -> float | None:
     """Return for how many seconds the server keeps its log; None: until it is removed by hand."""
     seconds = float(variables.get("binlog_expire_logs_seconds") or 0)
     return seconds or float(variables.get("expire_logs_days") or 0) * 86_400 or None
 
 
-def _warning(age_s: float | None, kept_s: float | None) -> str | None:
-    if age_s is None or kept_s is None or age_s < kept_s * _WARN_ABOVE:
+def _warning(age_s: float | None, retention_s: float | None) -> str | None:
+    if age_s is None or retention_s is None or age_s < retention_s * _WARN_ABOVE:
         return None
     return (
         f"the log is needed from {age_s / 3600:.1f} h ago on, and the server removes what is older"
-        f" than {kept_s / 3600:.1f} h (binlog_expire_logs_seconds)"
+        f" than {retention_s / 3600:.1f} h (binlog_expire_logs_seconds)"
     )

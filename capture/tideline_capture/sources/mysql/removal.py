@@ -14,7 +14,7 @@ from tideline.settings import Settings
 from tideline_capture.sources.administration import Removal
 from tideline_capture.sources.mysql.connect import connect, query_failed, querying
 from tideline_capture.sources.mysql.names import qualified
-from tideline_capture.sources.mysql.watermarks import LANE, watermark_table
+from tideline_capture.sources.mysql.watermarks import PROBE_ROW, watermark_table
 
 _IS_THERE = "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 _DENIED = (ER.TABLEACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR)
@@ -32,7 +32,7 @@ def removals(settings: Settings, incarnation: str | None) -> list[Removal]:
         if cursor.fetchone() is None:
             return []
         cursor.execute(f"SELECT incarnation FROM {qualified(table)}")  # noqa: S608
-        owners = [str(row[0]).partition(LANE)[0] for row in cursor.fetchall()]
+        owners = [str(row[0]).partition(PROBE_ROW)[0] for row in cursor.fetchall()]
     others = sum(owner != incarnation for owner in owners)
     if not others:
         what = f"the table of watermarks {table}, {len(owners)} rows"
@@ -43,7 +43,7 @@ def removals(settings: Settings, incarnation: str | None) -> list[Removal]:
     # An incarnation is hexadecimal digits, and nothing that SQL could take for anything else.
     statement = (
         f"DELETE FROM {qualified(table)} WHERE incarnation = '{incarnation}'"  # noqa: S608
-        f" OR incarnation LIKE '{incarnation}{LANE}%'"
+        f" OR incarnation LIKE '{incarnation}{PROBE_ROW}%'"
     )
     return [_removal(settings, what, statement)]
 

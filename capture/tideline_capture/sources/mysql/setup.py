@@ -37,8 +37,8 @@ def setup_sql(settings: Settings) -> str:
         *(f"GRANT SELECT ON {place} TO {user};" for place in _places(source.tables)),
     ]
     if not source.read_only:
-        marks = _database(PatternPart(source.watermark_database, plain=True))
-        lines.append(f"GRANT CREATE, SELECT, INSERT, UPDATE ON {marks}.* TO {user};")
+        watermarks = _database(PatternPart(source.watermark_database, plain=True))
+        lines.append(f"GRANT CREATE, SELECT, INSERT, UPDATE ON {watermarks}.* TO {user};")
     if source.kind == "mysql" and source.xa == "hold":
         lines.append(f"GRANT XA_RECOVER_ADMIN ON *.* TO {user};")
     return "\n".join(lines) + "\n"

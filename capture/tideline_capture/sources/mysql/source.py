@@ -16,9 +16,8 @@ from tideline.contract.schema import TableId
 from tideline.settings import Settings
 from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.sources.base import ChainTail
-from tideline_capture.sources.choices import choices_of
 from tideline_capture.sources.finding import START_OVER, Finding
-from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.key_configuration import key_configurations_of
 from tideline_capture.sources.mysql.binlog.executed import make_executed
 from tideline_capture.sources.mysql.binlog.log_state import LogState
 from tideline_capture.sources.mysql.binlog.rare import RareEvents
@@ -26,7 +25,6 @@ from tideline_capture.sources.mysql.binlog.rules import LogRules
 from tideline_capture.sources.mysql.binlog.stream import OFFSET_MAX, BinlogStream, open_stream
 from tideline_capture.sources.mysql.binlog.table_cache import Role, TableCache
 from tideline_capture.sources.mysql.binlog.transactions import BinlogReader
-from tideline_capture.sources.mysql.board import PlacedMarks, WatermarkRegistry
 from tideline_capture.sources.mysql.catalog.tables import (
     Flavour,
     MysqlCatalogTable,
@@ -51,19 +49,21 @@ from tideline_capture.sources.mysql.connect import (
     flavour,
     querying,
 )
-from tideline_capture.sources.mysql.marks import Marks
 from tideline_capture.sources.mysql.server_ids import ServerIds, server_name
 from tideline_capture.sources.mysql.snapshot.chunks import CopyAccess, RowChunkReader
-from tideline_capture.sources.mysql.snapshot.pulses import Pulses
+from tideline_capture.sources.mysql.snapshot.probes import ProbeWriters
 from tideline_capture.sources.mysql.snapshot.snapshot_copy import StatementCopy
+from tideline_capture.sources.mysql.watermark_registry import RegistryWatermarks, WatermarkRegistry
+from tideline_capture.sources.mysql.watermark_writer import WatermarkWriter
 from tideline_capture.sources.mysql.watermarks import (
     SESSION,
-    WrittenMarks,
+    TableWatermarks,
     make_table,
     watermark_table,
 )
 from tideline_capture.sources.sockets import Opened, end
 from tideline_capture.sources.streams import Streams
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 _ANSWER_MIN_S = SENT_EARLY_S + 5.0
 """No wait of a session is longer than a wait for what was sent early."""
@@ -79,11 +79,11 @@ class MysqlSource:
         self._settings = settings
         self._on_point = on_point
         self._source = settings.source
-        self._choices = choices_of(settings)
+        self._key_configurations = key_configurations_of(settings)
         self._streams: Streams[StatementCopy] = Streams()
         self._application = f"tideline {settings.pipeline}"
         self._ours = watermark_table(self._source.watermark_database)
-        self._board = WatermarkRegistry()
+        self._registry = WatermarkRegistry()
         self._cascades = Cascades()
         self._flavour: Flavour = "mysql"
         self._folds = False
@@ -151,95 +151,95 @@ class MysqlSource:
     def log_reader(
         self,
         position: SourcePosition,
-        key: MarkKey,
+        key: WatermarkKey,
         captures: Callable[[str], bool],
-        held: Mapping[str, SourcePosition],
+        prepared: Mapping[str, SourcePosition],
     ) -> BinlogReader:
         """See `Source.log_reader`."""
         begin = _binlog(position)
         self._learn_cascades()
-        self._board = WatermarkRegistry()
+        self._registry = WatermarkRegistry()
         far = begin.offset > OFFSET_MAX and bool(begin.gtids)
         stream = self._open(begin, key.incarnation, by_gtid=begin.by_gtid or far)
         least = replace(begin, by_gtid=begin.by_gtid or far)
         state = LogState(stream, make_executed(self._flavour, begin.gtids), least=least)
-        tables = TableCache(self._role, self._natives, captures, self._choices)
+        tables = TableCache(self._role, self._natives, captures, self._key_configurations)
         rules = LogRules(
             goes_on=self._source.on_gap == "dump",
             holds_xa=self._source.xa == "hold",
             captures=captures,
-            open_replay=lambda place: self._open_replay(place, f"{key.incarnation} replay"),
+            open_replay=lambda position: self._open_replay(position, f"{key.incarnation} replay"),
             children_of=self._cascades.children_of,
-            images=lambda table: self._choices(table).image,
+            images=lambda table: self._key_configurations(table).image,
             derives=self._derives,
             refuses=self._refuses,
             folds=self._folds,
         )
-        rare = RareEvents(state, tables, self._board, key=key, held=held, rules=rules)
+        rare = RareEvents(state, tables, self._registry, key=key, prepared=prepared, rules=rules)
         return BinlogReader(state, tables, rare, rules)
 
-    def chunk_reader(self, key: MarkKey) -> RowChunkReader:
+    def chunk_reader(self, key: WatermarkKey) -> RowChunkReader:
         """See `Source.chunk_reader`."""
         return RowChunkReader(
-            self._marks(key),
+            self._watermarks(key),
             self._connect("chunks"),
             flavour=self._flavour,
             lock_timeout_s=self._settings.capture.lock_timeout_s,
             cascades=self._source.cascades,
             holds_xa=self._source.xa == "hold",
             on_point=self._on_point,
-            choices=self._choices,
+            key_configurations=self._key_configurations,
             copies=self._streams,
             access=self._copy_access(key),
         )
 
-    def _copy_access(self, key: MarkKey) -> CopyAccess:
+    def _copy_access(self, key: WatermarkKey) -> CopyAccess:
         def connect() -> Any:
             return self._connect("copies")
 
-        def pulses(token: str) -> Pulses:
-            return Pulses(
+        def probes(token: str) -> ProbeWriters:
+            return ProbeWriters(
                 lambda: self._connect("pulses", SESSION),
                 key=key,
                 database=self._source.watermark_database,
                 token=token,
             )
 
-        return CopyAccess(connect, None if self._source.read_only else pulses)
+        return CopyAccess(connect, None if self._source.read_only else probes)
 
-    def watch(self, key: MarkKey) -> MysqlWatch:
+    def watch(self, key: WatermarkKey) -> MysqlWatch:
         """See `Source.watch`."""
         return MysqlWatch(
             self._connect("catalog"),
-            self._marks(key),
+            self._watermarks(key),
             flavour=self._flavour,
             settings=self._source,
             ours=(self._ours,),
             cascades=self._cascades,
-            choices=self._choices,
+            key_configurations=self._key_configurations,
         )
 
     def keep_copies(self, tokens: Collection[str]) -> None:
         """See `Source.keep_copies`."""
         self._streams.keep(tokens)
 
-    def _marks(self, key: MarkKey) -> Marks:
+    def _watermarks(self, key: WatermarkKey) -> WatermarkWriter:
         connection = self._connect("marks", SESSION)
         if self._source.read_only:
-            return PlacedMarks(connection, self._board, flavour=self._flavour)
+            return RegistryWatermarks(connection, self._registry, flavour=self._flavour)
         database = self._source.watermark_database
-        return WrittenMarks(connection, key=key, database=database)
+        return TableWatermarks(connection, key=key, database=database)
 
-    def _open_replay(self, place: MysqlPosition, name: str) -> BinlogStream:
+    def _open_replay(self, position: MysqlPosition, name: str) -> BinlogStream:
         """Open the log once more, from where it has the rows of an XA transaction. Raises
         SourceLost."""
-        if place.file not in self._ask("replay", log_files):
+        if position.file not in self._ask("replay", log_files):
             raise SourceLost(
-                f"the server purged {place.file}, which held rows of an XA transaction that"
+                f"the server purged {position.file}, which held rows of an XA transaction that"
                 " committed later",
                 hint="keep the log for longer (binlog_expire_logs_seconds)",
             )
-        return self._open(place, name)
+        return self._open(position, name)
 
     def _open(self, position: MysqlPosition, name: str, *, by_gtid: bool = False) -> BinlogStream:
         ids, stream_name = self._server_ids, f"{self._settings.pipeline} {name}"
@@ -289,7 +289,7 @@ class MysqlSource:
             table=table,
             flavour=self._flavour,
             cascades=self._source.cascades,
-            choices=self._choices,
+            key_configurations=self._key_configurations,
         )
         return self._ask("catalog", refused)
 

@@ -3,7 +3,7 @@
 The binlog has them in commit order, and with ``binlog_order_commits = ON`` everything before a
 watermark in the log was visible before the watermark was written (MariaDB has no other order).
 Every pipeline has one row, by its incarnation; rows of others, and anything else written to the
-table, are no watermarks: each carries a signature behind its token (`mark_key`).
+table, are no watermarks: each carries a signature behind its token (`watermark_key`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import pymysql
 
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.schema import TableId
-from tideline_capture.core.events import Mark, MarkKind, StrangeMark
-from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.core.events import UnknownWatermark, Watermark, WatermarkKind
 from tideline_capture.sources.mysql.connect import query_failed
 from tideline_capture.sources.mysql.names import qualified, quoted
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 TABLE = "watermark"
 COLUMNS = ("incarnation", "kind", "token", "clock_us")
@@ -35,10 +35,10 @@ SESSION = {"lock_wait_timeout": "30", "sql_mode": "'STRICT_ALL_TABLES'"}
 """Variables of the session that writes. A watermark that does not fit its columns is an error,
 never another watermark."""
 
-LANE = "~"
+PROBE_ROW = "~"
 """The sign between incarnation and lane, in the rows that probes are written to: one for each
 lane."""
-LANES = 3
+PROBE_WRITERS = 3
 _BEYOND = 1 << 62
 """A number that no lane comes to."""
 
@@ -80,8 +80,8 @@ def check_form(cursor: Any, table: TableId) -> bool:
     }
     if found and found != _FORM:
         raise Misconfigured(
-            f"the table of marks {table} is not of the form that Tideline makes",
-            hint=f"DROP TABLE {qualified(table)}; it is made anew when the worker starts",
+            f"the table of watermarks {table} is not of the form that Tideline makes",
+            hint=f"DROP TABLE {qualified(table)}; it is recreated when the worker starts",
         )
     return bool(found)
 
@@ -105,57 +105,63 @@ def last_clock(cursor: Any, table: TableId, incarnation: str) -> int | None:
     return int(row[0]) if row is not None and int(row[0]) > 0 else None
 
 
-class WrittenMarks:
-    """`Marks` on one connection in autocommit; thread-safe, as high watermarks come from a separate
-    thread."""
+class TableWatermarks:
+    """`WatermarkWriter` on one connection in autocommit; thread-safe, as high watermarks come from
+    a separate thread."""
 
-    def __init__(self, connection: Any, *, key: MarkKey, database: str, lane: str = "") -> None:
+    def __init__(
+        self, connection: Any, *, key: WatermarkKey, database: str, writer: str = ""
+    ) -> None:
         self._connection = connection
         self._lock = threading.Lock()
         self._key = key
-        self._row = f"{key.incarnation}{lane}"
+        self._row = f"{key.incarnation}{writer}"
         self._table = watermark_table(database)
         self._write = _WRITE.format(table=qualified(self._table))
 
-    def write(self, kind: MarkKind, token: str) -> None:
-        """See `Marks.write`."""
+    def write(self, kind: WatermarkKind, token: str) -> None:
+        """See `WatermarkWriter.write`."""
         try:
             with self._lock, self._connection.cursor() as cursor:
                 # Low watermarks, too: they share the row of the others, which `last_clock` reads.
                 # A lane's row is separate, and a probe must not take longer.
-                clock_us = 0 if kind is MarkKind.PULSE else read_clock(cursor)
+                clock_us = 0 if kind is WatermarkKind.PROBE else read_clock(cursor)
                 signature = self._key.sign(kind, token, clock_us)
-                told = (self._row, kind.value, f"{token}{_SIGNED}{signature}", clock_us)
-                cursor.execute(self._write, told)
+                values = (self._row, kind.value, f"{token}{_SIGNED}{signature}", clock_us)
+                cursor.execute(self._write, values)
         except pymysql.Error as error:
             if error.args and error.args[0] in _CHANGED:
                 raise Unavailable(
-                    f"the table of marks {self._table} is gone or altered: error {error.args[0]}"
+                    f"the table of watermarks {self._table} is gone or altered: error"
+                    f" {error.args[0]}"
                 ) from None
             raise query_failed(error) from None
 
     def begin(self, cursor: Any) -> None:
-        """See `Marks.begin`: any snapshot taken now is younger than the watermark's commit."""
+        """See `WatermarkWriter.begin`: any snapshot taken now is younger than the watermark's
+        commit."""
         cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
     def shown(self, cursor: Any, token: str) -> tuple[tuple[str, int], ...]:
-        """See `Marks.shown`."""
+        """See `WatermarkWriter.shown`."""
         cursor.execute(
             f"SELECT {', '.join(COLUMNS)} FROM {qualified(self._table)} WHERE incarnation LIKE %s",  # noqa: S608
-            (f"{self._row}{LANE}%",),
+            (f"{self._row}{PROBE_ROW}%",),
         )
         rows = [dict(zip(COLUMNS, map(_text, row), strict=True)) for row in cursor.fetchall()]
-        marks = [parse_mark(row, self._key) for row in rows]
+        watermarks = [parse_watermark(row, self._key) for row in rows]
         # A lane whose row is not as we wrote it proves nothing: then no place is known.
-        numbers = {str(lane): _BEYOND for lane in range(LANES)}
-        for mark in marks:
-            chunk, lane, number = mark.token.rsplit(".", 2) if isinstance(mark, Mark) else ("",) * 3
+        numbers = {str(writer): _BEYOND for writer in range(PROBE_WRITERS)}
+        for watermark in watermarks:
+            chunk, writer, number = (
+                watermark.token.rsplit(".", 2) if isinstance(watermark, Watermark) else ("",) * 3
+            )
             if chunk == token:
-                numbers[lane] = int(number)
+                numbers[writer] = int(number)
         return tuple(numbers.items())
 
     def check(self, cursor: Any) -> None:
-        """See `Marks.check`."""
+        """See `WatermarkWriter.check`."""
         check_form(cursor, self._table)
 
     def close(self) -> None:
@@ -169,18 +175,20 @@ def read_clock(cursor: Any) -> int:
     return int(cursor.fetchone()[0])
 
 
-def parse_mark(row: Mapping[str, Any], key: MarkKey) -> Mark | StrangeMark | None:
+def parse_watermark(
+    row: Mapping[str, Any], key: WatermarkKey
+) -> Watermark | UnknownWatermark | None:
     """Return the meaning of a row of our table, by column name: a watermark of this session, a row
     that imitates one of this chain, or (None) nothing of ours. Never raises, whatever is in it."""
-    owner, _, lane = str(row.get("incarnation")).partition(LANE)
+    owner, _, writer = str(row.get("incarnation")).partition(PROBE_ROW)
     if owner != key.incarnation:
         return None
     kind, clock = str(row.get("kind")), str(row.get("clock_us"))
     token, _, signature = str(row.get("token")).partition(_SIGNED)
-    mark = key.opened(kind, token, clock, signature)
+    watermark = key.opened(kind, token, clock, signature)
     # A lane's row has the lane's own probes, and no other row has any.
-    rightly = token.split(".")[1:2] == [lane] if kind == MarkKind.PULSE.value else not lane
-    return StrangeMark() if mark is None or not rightly else mark
+    rightly = token.split(".")[1:2] == [writer] if kind == WatermarkKind.PROBE.value else not writer
+    return UnknownWatermark() if watermark is None or not rightly else watermark
 
 
 def _text(value: Any) -> str:

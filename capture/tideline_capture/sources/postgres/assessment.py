@@ -13,7 +13,7 @@ from tideline.contract.schema import TableId
 from tideline.settings import Settings
 from tideline_capture.core.facts import TableFacts
 from tideline_capture.sources.administration import AssessedTable
-from tideline_capture.sources.choices import choices_of
+from tideline_capture.sources.key_configuration import key_configurations_of
 from tideline_capture.sources.postgres.catalog.tables import (
     PostgresCatalogTable,
     list_tables,
@@ -68,7 +68,11 @@ def _assess(connection: Any, settings: Settings) -> Iterator[AssessedTable]:
     with connection.cursor() as cursor:
         oids = list(list_tables(cursor, source.tables, source.exclude))
         found = read_tables(
-            cursor, oids, publication=publication, types=TypeNames(), choices=choices_of(settings)
+            cursor,
+            oids,
+            publication=publication,
+            types=TypeNames(),
+            key_configurations=key_configurations_of(settings),
         )
         sizes = _sizes(cursor, oids)
     for one in found:

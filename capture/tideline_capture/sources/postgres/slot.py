@@ -77,7 +77,7 @@ class ReplicationSlot:
         slot that is already there can be ours, left by a worker that died in between.
         """
         if position == BEGIN:
-            return self._announce(cursor)
+            return self._report(cursor)
         if position == _MAKING:
             return self._make(cursor, on_waiting)
         slot = self._read(cursor)
@@ -132,14 +132,14 @@ class ReplicationSlot:
                 hint=f"{_RESTORED} {START_OVER}",
             )
 
-    def _announce(self, cursor: Any) -> PostgresPosition:
+    def _report(self, cursor: Any) -> PostgresPosition:
         """Return the position before the slot is made. The chain is empty, so a slot by our name
         belongs to another one, or was left over: raises Misconfigured."""
         if self._read(cursor) is not None:
             raise Misconfigured(
                 f"there is a replication slot {self._name!r} already, but the chain of this"
                 " pipeline is empty: another store may hold what was read from it",
-                hint="correct store.url; or, if nobody needs the slot any more, run SELECT"
+                hint="correct store.url; or, if no one needs the slot any more, run SELECT"
                 f" pg_drop_replication_slot('{self._name}')",
             )
         return _MAKING

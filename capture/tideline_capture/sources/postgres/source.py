@@ -23,9 +23,8 @@ from tideline.contract.schema import TableId, parse_table
 from tideline.settings import Settings
 from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.sources.base import ChainTail
-from tideline_capture.sources.choices import choices_of
 from tideline_capture.sources.finding import START_OVER, Finding
-from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.key_configuration import key_configurations_of
 from tideline_capture.sources.postgres.catalog.watch import PostgresWatch
 from tideline_capture.sources.postgres.checks.preflight import check, check_url
 from tideline_capture.sources.postgres.connect import (
@@ -47,6 +46,7 @@ from tideline_capture.sources.postgres.snapshot.snapshot_copy import PageCopy
 from tideline_capture.sources.postgres.types import PINNED
 from tideline_capture.sources.sockets import Opened, answered, end
 from tideline_capture.sources.streams import Streams
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 _STREAM_SETTINGS = {**PINNED, "wal_sender_timeout": "0"}
 _WRITER_SETTINGS = {**PINNED, "synchronous_commit": "on"}
@@ -59,7 +59,7 @@ class PostgresSource:
     def __init__(self, settings: Settings, *, on_point: OnPoint = pass_by) -> None:
         self._settings = settings
         self._on_point = on_point
-        self._choices = choices_of(settings)
+        self._key_configurations = key_configurations_of(settings)
         self._streams: Streams[PageCopy] = Streams()
         self._slot = slot_name(settings)
         self._publication = publication_name(settings)
@@ -104,9 +104,9 @@ class PostgresSource:
     def log_reader(
         self,
         position: SourcePosition,
-        key: MarkKey,
+        key: WatermarkKey,
         captures: Callable[[str], bool],
-        held: Mapping[str, SourcePosition],
+        prepared: Mapping[str, SourcePosition],
     ) -> TransactionReader:
         """See `Source.log_reader`. Nothing is ever held: prepared transactions are sent once they
         have committed."""
@@ -134,13 +134,13 @@ class PostgresSource:
         except psycopg2.Error as error:
             raise replication_failed(error) from None
         catalog = self._asking("types").cursor()
-        relations = Relations(catalog, self._publication, self._choices, self._is_chosen)
+        relations = Relations(catalog, self._publication, self._key_configurations, self._is_chosen)
         return TransactionReader(
             cursor,
             relations,
             key=key,
             captures=captures,
-            images=lambda table: self._choices(parse_table(table)).image,
+            images=lambda table: self._key_configurations(parse_table(table)).image,
             event_bytes_max=self._settings.capture.event_bytes_max,
         )
 
@@ -148,7 +148,7 @@ class PostgresSource:
         """Return whether the settings name the table, whatever else is published."""
         return matches(table, self._settings.source.tables, self._settings.source.exclude)
 
-    def chunk_reader(self, key: MarkKey) -> CopyChunkReader:
+    def chunk_reader(self, key: WatermarkKey) -> CopyChunkReader:
         """See `Source.chunk_reader`."""
         limits = self._settings.capture
         return CopyChunkReader(
@@ -159,12 +159,12 @@ class PostgresSource:
             lock_timeout_s=limits.lock_timeout_s,
             fence_timeout_s=limits.fence_timeout_s,
             on_point=self._on_point,
-            choices=self._choices,
+            key_configurations=self._key_configurations,
             copies=self._streams,
             connect=lambda: self._connect("copies"),
         )
 
-    def watch(self, key: MarkKey) -> PostgresWatch:
+    def watch(self, key: WatermarkKey) -> PostgresWatch:
         """See `Source.watch`."""
         timeout = round(self._settings.capture.lock_timeout_s * 1000)
         settings = {**_WRITER_SETTINGS, "lock_timeout": str(timeout)}
@@ -175,7 +175,7 @@ class PostgresSource:
             slot=self._slot,
             include=self._settings.source.tables,
             exclude=self._settings.source.exclude,
-            choices=self._choices,
+            key_configurations=self._key_configurations,
         )
 
     def keep_copies(self, tokens: Collection[str]) -> None:

@@ -5,35 +5,35 @@ gives "before the watermark" and "after the watermark" a meaning. Their commit w
 (``synchronous_commit = on``): otherwise a watermark shows up 200 ms late.
 
 Every role may write such messages, and a monitoring role sees ours while they are written: the
-signature is what makes a watermark ours (`mark_key`).
+signature is what makes a watermark ours (`watermark_key`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tideline_capture.core.events import Mark, MarkKind, StrangeMark
+from tideline_capture.core.events import UnknownWatermark, Watermark, WatermarkKind
 from tideline_capture.core.facts import Snapshot
-from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 PREFIX = "tideline"
 
 _CLOCK = "SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint"
 _EMIT = "SELECT pg_catalog.pg_logical_emit_message(true, %s, %s)"
-_TIMED = (MarkKind.HIGH, MarkKind.HEARTBEAT)
+_TIMED = (WatermarkKind.HIGH, WatermarkKind.HEARTBEAT)
 _WORDS = 4
 """The words behind the incarnation."""
 _CONTENT_BYTES_MAX = 256
 
 
-def write_mark(cursor: Any, key: MarkKey, kind: MarkKind, token: str) -> None:
+def write_watermark(cursor: Any, key: WatermarkKey, kind: WatermarkKind, token: str) -> None:
     """Write a watermark in its own transaction (the connection is in autocommit)."""
     clock_us = 0
     if kind in _TIMED:
         # The clock first: all that was committed until then is before the watermark.
         clock_us = read_clock(cursor)
-    said = f"{kind.value} {token} {clock_us} {key.sign(kind, token, clock_us)}"
-    cursor.execute(_EMIT, (PREFIX, f"{key.incarnation} {said}"))
+    signed = f"{kind.value} {token} {clock_us} {key.sign(kind, token, clock_us)}"
+    cursor.execute(_EMIT, (PREFIX, f"{key.incarnation} {signed}"))
 
 
 def read_clock(cursor: Any) -> int:
@@ -42,15 +42,17 @@ def read_clock(cursor: Any) -> int:
     return int(cursor.fetchone()[0])
 
 
-def parse_mark(prefix: str, content: bytes, key: MarkKey) -> Mark | StrangeMark | None:
+def parse_watermark(
+    prefix: str, content: bytes, key: WatermarkKey
+) -> Watermark | UnknownWatermark | None:
     """Return the meaning of a logical message: a watermark of this session, a message that imitates
     one of this chain, or (None) nothing of ours. Never raises, whatever is in it."""
     if prefix != PREFIX or not content.startswith(f"{key.incarnation} ".encode()):
         return None
     if len(content) > _CONTENT_BYTES_MAX:
-        return StrangeMark()
+        return UnknownWatermark()
     _, *words = content.decode("ascii", "replace").split(" ")
-    return (key.opened(*words) if len(words) == _WORDS else None) or StrangeMark()
+    return (key.opened(*words) if len(words) == _WORDS else None) or UnknownWatermark()
 
 
 _PREFIX_AT = 10

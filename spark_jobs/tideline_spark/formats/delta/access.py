@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.external_commits import COMMITS_MAX, TableCommit
-from tideline.contract.plan import Stamp
+from tideline.contract.plan import CommitMetadata
 from tideline.warehouse.delta.log import commit_file, parse_commit
 from tideline_spark.schemas import quote
 
@@ -69,9 +69,11 @@ class DeltaAccess:
         return path.getFileSystem(configuration), path
 
     @contextmanager
-    def stamped(self, stamp: Stamp, app: str | None = None, number: int = 0) -> Iterator[None]:
+    def with_metadata(
+        self, commit_metadata: CommitMetadata, app: str | None = None, number: int = 0
+    ) -> Iterator[None]:
         """Set the transaction id and metadata, which are session settings, for one statement."""
-        settings = {METADATA: stamp.text()}
+        settings = {METADATA: commit_metadata.text()}
         if app is not None:
             settings |= {_TXN_APP: app, _TXN_VERSION: str(number)}
         with self.setting(settings):

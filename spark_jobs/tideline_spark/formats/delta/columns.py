@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import types
 
-from tideline.contract.plan import Stamp
+from tideline.contract.plan import CommitMetadata
 from tideline_spark.formats.base import Shaped
 from tideline_spark.formats.delta.access import MAPPING, NEEDS_MAPPING, DeltaAccess
 from tideline_spark.formats.state import TargetSnapshot
@@ -59,7 +59,10 @@ class DeltaColumns:
             self._session.sql(f"ALTER TABLE {self._access.name} ALTER COLUMN {typed}")
 
     def reshape(
-        self, columns: Sequence[Shaped], properties: Mapping[str, str], stamp: Stamp
+        self,
+        columns: Sequence[Shaped],
+        properties: Mapping[str, str],
+        commit_metadata: CommitMetadata,
     ) -> None:
         """See `TargetSchema`."""
         transaction = self._access.begin()
@@ -86,13 +89,15 @@ class DeltaColumns:
         nothing = self._access.jvm.org.apache.spark.api.python.PythonUtils.toSeq(
             self._access.jvm.java.util.ArrayList()
         )
-        with self._access.stamped(stamp):
+        with self._access.with_metadata(commit_metadata):
             transaction.updateMetadata(changed, False)
             transaction.commit(
                 nothing, operations.UpdateSchema(metadata.schema(), changed.schema())
             )
 
-    def refill(self, update: RowUpdate, stamp: Stamp, app: str, number: int) -> None:
+    def refill(
+        self, update: RowUpdate, commit_metadata: CommitMetadata, app: str, number: int
+    ) -> None:
         """See `TargetSchema`."""
-        with self._access.stamped(stamp, app, number):
+        with self._access.with_metadata(commit_metadata, app, number):
             self._session.sql(update.sql(self._access.name)).collect()

@@ -97,11 +97,11 @@ def _words(metadata: Any) -> TableWords:
     fields = json.loads(metadata.schemaString())["fields"]
     comments = {one["name"]: one["metadata"].get(_COMMENT) for one in fields}
     comments[""] = metadata.description()
-    said = metadata.configuration().get(DESCRIPTION_PROPERTY)
+    described = metadata.configuration().get(DESCRIPTION_PROPERTY)
     return TableWords(
         {name: text for name, text in comments.items() if text},
         frozenset(one["name"] for one in fields if not one["nullable"]),
-        Described.parse(said.get() if said.isDefined() else None),
+        Described.parse(described.get() if described.isDefined() else None),
         frozenset(one["name"] for one in fields),
     )
 

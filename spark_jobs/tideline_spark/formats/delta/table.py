@@ -1,8 +1,8 @@
 """A Delta table as a target: the commits that we make.
 
 A commit of ours carries Delta's transaction id (app id, version = manifest number) and, as user
-metadata, a JSON `Stamp`. Delta only skips a commit whose number is not above the table's; the
-caller checks the rest.
+metadata, a JSON `CommitMetadata`. Delta only skips a commit whose number is not above the table's;
+the caller checks the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
-from tideline.contract.plan import Stamp, TablePlan
+from tideline.contract.plan import CommitMetadata, TablePlan
 from tideline.warehouse.delta.log import DELETION_VECTORS, LOG_FOLDER
 from tideline_spark.formats.delta.access import MAPPING, NEEDS_MAPPING, DeltaAccess
 from tideline_spark.formats.delta.columns import DeltaColumns
@@ -71,7 +71,7 @@ class DeltaTarget:
         view: str,
         plan: TablePlan,
         properties: Mapping[str, str],
-        stamp: Stamp,
+        commit_metadata: CommitMetadata,
         partitions: Sequence[str] = (),
     ) -> RowCounts | None:
         """See `Target`."""
@@ -82,19 +82,23 @@ class DeltaTarget:
         before = self.newest()
         again = plan.replace or (half_made and before < 0)
         verb = "CREATE OR REPLACE TABLE" if again else "CREATE TABLE"
-        self._make(verb, view, properties, stamp, partitions)
+        self._make(verb, view, properties, commit_metadata, partitions)
         return self._written(before)
 
     def replace(
-        self, view: str, properties: Mapping[str, str], stamp: Stamp, partitions: Sequence[str]
+        self,
+        view: str,
+        properties: Mapping[str, str],
+        commit_metadata: CommitMetadata,
+        partitions: Sequence[str],
     ) -> int | None:
         """See `Target`."""
         before = self.newest()
-        self._make("CREATE OR REPLACE TABLE", view, properties, stamp, partitions)
+        self._make("CREATE OR REPLACE TABLE", view, properties, commit_metadata, partitions)
         for commit in self.commits(self.newest()):
             if commit.version <= before:
                 break
-            if commit.numbers.get(stamp.app_id) == stamp.b:
+            if commit.numbers.get(commit_metadata.app_id) == commit_metadata.b:
                 return commit.version
         return None
 
@@ -109,19 +113,25 @@ class DeltaTarget:
             found[name] = mapped
         return found
 
-    def overwrite(self, rows: DataFrame, covered: str, stamp: Stamp) -> RowCounts | None:
+    def overwrite(
+        self, rows: DataFrame, covered: str, commit_metadata: CommitMetadata
+    ) -> RowCounts | None:
         """See `Target`."""
         before = self.newest()
-        with self._access.stamped(stamp, stamp.app_id, stamp.b):
+        with self._access.with_metadata(commit_metadata, commit_metadata.app_id, commit_metadata.b):
             rows.write.format("delta").mode("overwrite").option("replaceWhere", covered).save(
                 self._path
             )
         return self._written(before)
 
-    def merge(self, rows: RowMerge, stamp: Stamp, *, still: bool = False) -> RowCounts | None:
+    def merge(
+        self, rows: RowMerge, commit_metadata: CommitMetadata, *, still: bool = False
+    ) -> RowCounts | None:
         """See `Target`."""
         copied = {_MATERIALIZED: "none"} if still else {}
-        numbered = self._access.stamped(stamp, stamp.app_id, stamp.b)
+        numbered = self._access.with_metadata(
+            commit_metadata, commit_metadata.app_id, commit_metadata.b
+        )
         with numbered, self._access.setting(copied):
             answer = self._session.sql(rows.sql(self._access.name)).collect()
         if not answer:
@@ -129,9 +139,9 @@ class DeltaTarget:
         names = ("num_inserted_rows", "num_updated_rows", "num_deleted_rows")
         return RowCounts(*(int(answer[0][name]) for name in names))
 
-    def repair(self, rows: RowMerge, stamp: Stamp) -> None:
+    def repair(self, rows: RowMerge, commit_metadata: CommitMetadata) -> None:
         """See `Target`."""
-        with self._access.stamped(stamp):
+        with self._access.with_metadata(commit_metadata):
             self._session.sql(rows.sql(self._access.name)).collect()
 
     def admit_readers(self) -> bool:
@@ -159,12 +169,12 @@ class DeltaTarget:
         verb: str,
         view: str,
         properties: Mapping[str, str],
-        stamp: Stamp,
+        commit_metadata: CommitMetadata,
         partitions: Sequence[str],
     ) -> None:
         listed = ", ".join(f"{literal(key)} = {literal(one)}" for key, one in properties.items())
         by = f" PARTITIONED BY ({', '.join(quote(n) for n in partitions)})" if partitions else ""
-        with self._access.stamped(stamp, stamp.app_id, stamp.b):
+        with self._access.with_metadata(commit_metadata, commit_metadata.app_id, commit_metadata.b):
             self._session.sql(
                 f"{verb} {self._access.name} USING delta TBLPROPERTIES ({listed}){by}"
                 f" AS TABLE {quote(view)}"

@@ -52,7 +52,7 @@ PLAIN_OWNERS = {
     "self._verification",
     "self.state.requests",
 }
-PLAIN = {"self._beginnings.stated", "self._blocks.cancelled"}
+PLAIN = {"self._beginnings.on_statement", "self._blocks.cancelled"}
 """These are no deciders, though some have methods of the same names."""
 
 
@@ -72,9 +72,9 @@ def test_an_effect_is_carried_out_before_its_decider_goes_on(worker: Worker) -> 
     seen: list[bool] = []
 
     def deciding() -> Effects:
-        seen.append(worker.dumps.orders.unfenced(TABLE))
+        seen.append(worker.dumps.scheduler.unfenced(TABLE))
         yield Joined(TABLE)
-        seen.append(worker.dumps.orders.unfenced(TABLE))
+        seen.append(worker.dumps.scheduler.unfenced(TABLE))
         yield Disturbed(TABLE, "a test")
 
     worker.run(deciding())

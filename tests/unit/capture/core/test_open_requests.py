@@ -74,7 +74,7 @@ def test_a_durable_answer_knows_its_manifest() -> None:
     assert [(one.request_id, one.manifest_number) for one in recent.all] == [("s", 7)]
 
 
-def test_only_whole_dumps_begin_anew() -> None:
+def test_only_whole_dumps_begin_again() -> None:
     requests = opened(whole("r"), keyed("k"))
     for request_id in ("r", "k"):
         requests.update(request_id, TableDump(A, state="running", first_low_seq=3, last_key=("9",)))
@@ -85,7 +85,7 @@ def test_only_whole_dumps_begin_anew() -> None:
     assert not requests.restart(B)
 
 
-def test_what_ended_does_not_begin_anew() -> None:
+def test_what_ended_does_not_begin_again() -> None:
     requests = opened(whole("r", A, B))
     requests.update("r", TableDump(A, state="done"))
     assert not requests.restart(A)
@@ -162,9 +162,9 @@ class TestAnswer:
     def test_what_throttles_is_told_of_a_request_that_has_not_begun_too(self) -> None:
         requests = opened(whole("one"))
         slowed = Circumstances(throttled="replica lag 9 s, limit 5 s")
-        told = answer_of(requests.open[0], slowed)
-        assert told.state is RequestState.ACCEPTED
-        assert told.tables[0].waiting == "replica lag 9 s, limit 5 s"
+        reported = answer_of(requests.open[0], slowed)
+        assert reported.state is RequestState.ACCEPTED
+        assert reported.tables[0].waiting == "replica lag 9 s, limit 5 s"
         paused = replace(requests.open[0], paused=True)
         stopped = Circumstances(paused=True, throttled="replica lag 9 s, limit 5 s")
         assert answer_of(paused, stopped).tables[0].waiting is None

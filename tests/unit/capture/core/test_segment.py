@@ -60,7 +60,7 @@ def test_between_transactions(draft: OpenSegment, now: float, expected: Roll) ->
     [
         (filled(urgent=True), Roll.KEEP),
         (filled(size=(1 << 20) - 1), Roll.KEEP),
-        (filled(size=1 << 20), Roll.SPILL),
+        (filled(size=1 << 20), Roll.FLUSH),
     ],
 )
 def test_inside_a_transaction_nothing_closes(draft: OpenSegment, expected: Roll) -> None:
@@ -73,7 +73,7 @@ def test_what_was_read_to_verify_counts_until_a_manifest_names_it() -> None:
     draft.check(verified())
     assert rolled(draft, inside=True) is Roll.KEEP
     assert rolled(draft) is Roll.CLOSE
-    draft.spill()
+    draft.flush_partial()
     assert draft.bytes == draft.checks[0].bytes >= 1 << 20
     assert rolled(draft) is Roll.CLOSE
 
@@ -92,7 +92,7 @@ def test_a_position_that_moved_is_carried_on_once_per_heartbeat() -> None:
 
 
 def test_spilled_rows_are_content_when_nothing_else_is() -> None:
-    draft = OpenSegment(1, opened_at=NOW, spilled=True)
+    draft = OpenSegment(1, opened_at=NOW, partly_flushed=True)
     assert rolled(draft, now=NOW + 1) is Roll.CLOSE
 
 

@@ -12,7 +12,7 @@ from tests.fixtures.core import (
     started,
 )
 from tideline.contract.manifest import OpenState
-from tideline_capture.core.events import Mark, MarkKind
+from tideline_capture.core.events import Watermark, WatermarkKind
 from tideline_capture.core.facts import CatalogRound
 
 SECOND, HOUR, DAY = 1_000_000, 3_600_000_000, 86_400_000_000
@@ -25,20 +25,20 @@ class Clocks:
         self.driver = driver
         self._number = 0
 
-    def round(self, *, source: int, worker: int) -> Mark:
+    def round(self, *, source: int, worker: int) -> Watermark:
         """A whole round; its heartbeat."""
         self._number += 1
         token = f"round-{source}-{worker}-{self._number}"
         self.driver.begin_round(token)
         observed = CatalogRound(token, (FACTS,), EVERYTHING, at_us=CLOCK_US + worker)
         self.driver.core.on_catalog(observed)
-        heartbeat = Mark(MarkKind.HEARTBEAT, token, CLOCK_US + source)
+        heartbeat = Watermark(WatermarkKind.HEARTBEAT, token, CLOCK_US + source)
         self.driver.log(None, heartbeat)
         return heartbeat
 
     @property
     def through(self) -> int | None:
-        found = self.driver.seal().source_time_us
+        found = self.driver.close_segment().source_time_us
         return None if found is None else found - CLOCK_US
 
 
@@ -70,7 +70,7 @@ def test_a_heartbeat_of_somebody_else_says_nothing() -> None:
     clocks = Clocks(started())
     clocks.round(source=SECOND, worker=SECOND)
     for clock in (DAY, 1 << 62):
-        clocks.driver.log(None, Mark(MarkKind.HEARTBEAT, "forged", CLOCK_US + clock))
+        clocks.driver.log(None, Watermark(WatermarkKind.HEARTBEAT, "forged", CLOCK_US + clock))
     assert clocks.through == SECOND
 
 
@@ -90,7 +90,7 @@ def test_however_far_the_log_is_behind_each_heartbeat_counts() -> None:
         at_us = CLOCK_US + number * SECOND
         core.on_catalog(CatalogRound(f"far-{number}", (FACTS,), EVERYTHING, at_us=at_us))
     for number in (70, 40, 90):
-        heartbeat = Mark(MarkKind.HEARTBEAT, f"far-{number}", CLOCK_US + number * SECOND)
+        heartbeat = Watermark(WatermarkKind.HEARTBEAT, f"far-{number}", CLOCK_US + number * SECOND)
         clocks.driver.log(None, heartbeat)
     assert clocks.through == 90 * SECOND
 

@@ -28,7 +28,7 @@ from tideline.contract.manifest import (
 )
 from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Action, Command, DumpRequest
-from tideline_capture.core.events import CommandArrived, HeldSeen
+from tideline_capture.core.events import CommandArrived, PreparedSeen
 from tideline_capture.core.state import CoreState
 
 
@@ -52,10 +52,10 @@ def test_every_part_of_the_open_state_counts(state: CoreState) -> None:
         lambda: state.resume(PostgresPosition(9)),
     )
     for change in changes:
-        assert not state.seal().state_changed
+        assert not state.close_segment().state_changed
         change()
         assert state.has_content()
-        assert state.seal().state_changed
+        assert state.close_segment().state_changed
 
 
 def test_what_is_undone_before_it_is_sealed_changed_nothing(state: CoreState) -> None:
@@ -71,7 +71,7 @@ def test_what_is_undone_before_it_is_sealed_changed_nothing(state: CoreState) ->
 
 def test_the_end_of_what_was_never_held_changes_nothing() -> None:
     driver = started()
-    driver.log(None, HeldSeen("unknown", None))
+    driver.log(None, PreparedSeen("unknown", None))
     assert not driver.core.state.changed
 
 
@@ -79,7 +79,7 @@ def test_an_answer_that_became_durable_is_no_change() -> None:
     """The manifest that ended the request has its number already."""
     driver = started()
     driver.core.on_arrival(CommandArrived("m", Command("c", Action.PAUSE)))
-    sealed = driver.seal()
+    sealed = driver.close_segment()
     ended = tuple(replace(one, manifest_number=2) for one in sealed.finished)
     driver.core.state.durable(_manifest(ended=ended))
     assert driver.core.state.recent.get("c") == ended[0]

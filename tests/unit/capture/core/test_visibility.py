@@ -33,9 +33,9 @@ def test_what_a_snapshot_shows_is_forgotten() -> None:
     unseen = UnseenTransactions(limit=10)
     unseen.committed(np.array([1, 2, 3], np.int64))
     unseen.shown(Snapshot(2, 4, (2,)))
-    assert unseen.at_low_mark().tolist() == [2]
+    assert unseen.at_low_watermark().tolist() == [2]
     unseen.committed(np.array([3, 5], np.int64))
-    assert unseen.at_low_mark().tolist() == [2, 5]
+    assert unseen.at_low_watermark().tolist() == [2, 5]
 
 
 def test_above_the_limit_only_a_fence_helps() -> None:
@@ -43,14 +43,14 @@ def test_above_the_limit_only_a_fence_helps() -> None:
     unseen.fenced()
     unseen.committed(np.array([1, 2, 3], np.int64))
     assert not unseen.complete
-    unseen.at_low_mark()
+    unseen.at_low_watermark()
     unseen.fenced()
     assert unseen.complete
 
 
 def test_a_fence_does_not_cover_what_was_dropped_after_its_low_mark() -> None:
     unseen = UnseenTransactions(limit=2)
-    unseen.at_low_mark()
+    unseen.at_low_watermark()
     unseen.committed(np.array([1, 2, 3], np.int64))
     unseen.fenced()
     assert not unseen.complete

@@ -27,7 +27,7 @@ from tideline.contract.manifest import TableCondition
 from tideline.contract.request import KeyRange, RequestState
 from tideline.contract.schema import Column, TableSchema
 from tideline_capture.core.chunks import ChunkFailed
-from tideline_capture.core.events import LogBatch, MarkKind, SchemaSeen, Truncated
+from tideline_capture.core.events import LogBatch, SchemaSeen, Truncated, WatermarkKind
 from tideline_capture.core.facts import Snapshot
 
 RETYPED = TableSchema(TABLE, (SCHEMA.columns[0], Column("v", "int32", "integer")), ("id",))
@@ -45,10 +45,10 @@ def test_a_new_table_is_announced_dumped_and_live() -> None:
     driver = Driver()
     driver.catalog(FACTS)
     driver.dump([(1, "a"), (2, "b")])
-    sealed = driver.seal()
+    sealed = driver.close_segment()
     assert [event.seq for event in sealed.schema_events] == [1]
     assert emitted(sealed) == [(2, "r", 1, "a"), (3, "r", 2, "b")]
-    assert [floor.seq for floor in sealed.floors] == [1]
+    assert [delete_before.seq for delete_before in sealed.deletes_before] == [1]
     assert sealed.finished[0].state is RequestState.DONE
     assert (sealed.first_seq, sealed.last_seq) == (1, 3)
 
@@ -67,7 +67,7 @@ def test_sequences_are_contiguous_over_rows_truncates_and_schema_events() -> Non
     driver.change(("c", 1, "a"), ("u", 1, "b"))
     driver.log(None, Truncated((TABLE,)))
     driver.log(None, SchemaSeen(WIDER))
-    sealed = driver.seal()
+    sealed = driver.close_segment()
     seqs = [row[0] for row in emitted(sealed)]
     seqs += [item.seq for item in sealed.truncates]
     seqs += [item.seq for item in sealed.schema_events]
@@ -79,11 +79,11 @@ class TestWindow:
         driver = started()
         driver.ask()
         order = driver.order()
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.change(("u", 1, "new"))
         driver.answer(order, [(1, "old"), (2, "kept")])
-        driver.mark(MarkKind.HIGH, order.token)
-        rows = emitted(driver.seal())
+        driver.mark(WatermarkKind.HIGH, order.token)
+        rows = emitted(driver.close_segment())
         assert [row[1:] for row in rows] == [("u", 1, "new"), ("r", 2, "kept")]
 
     def test_events_before_the_low_mark_do_not(self) -> None:
@@ -91,33 +91,36 @@ class TestWindow:
         driver.ask()
         order = driver.order()
         driver.change(("u", 1, "seen"))
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.answer(order, [(1, "seen")])
-        driver.mark(MarkKind.HIGH, order.token)
-        assert [row[1:] for row in emitted(driver.seal())] == [("u", 1, "seen"), ("r", 1, "seen")]
+        driver.mark(WatermarkKind.HIGH, order.token)
+        assert [row[1:] for row in emitted(driver.close_segment())] == [
+            ("u", 1, "seen"),
+            ("r", 1, "seen"),
+        ]
 
     def test_the_old_key_of_an_update_is_dropped_too(self) -> None:
         driver = started()
         driver.ask()
         order = driver.order()
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.change(("u", 9, "moved"), before=[1])
         driver.answer(order, [(1, "stale"), (2, "kept"), (9, "stale")])
-        driver.mark(MarkKind.HIGH, order.token)
-        assert [row[1:3] for row in emitted(driver.seal())] == [("u", 9), ("r", 2)]
+        driver.mark(WatermarkKind.HIGH, order.token)
+        assert [row[1:3] for row in emitted(driver.close_segment())] == [("u", 9), ("r", 2)]
 
     def test_an_unsupplied_column_is_carried_by_a_partial_row(self) -> None:
         driver = Driver()
         facts = facts_with(WIDER)
         driver.catalog(facts)
         order = driver.order()
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.change(("u", 1, "new"), schema=WIDER, unchanged=[["big"]])
         driver.change(("u", 2, "new"), schema=WIDER, unchanged=[["big"]])
         driver.change(("d", 2, None), schema=WIDER)
         driver.answer(order, [(1, "old"), (2, "gone"), (3, "kept")], facts=facts)
-        driver.mark(MarkKind.HIGH, order.token)
-        sealed = driver.seal()
+        driver.mark(WatermarkKind.HIGH, order.token)
+        sealed = driver.close_segment()
         partial = [
             rows for rows in sealed.rows if rows.counts.unchanged_rows and "r" in _ops(rows.batch)
         ]
@@ -132,12 +135,12 @@ class TestWindow:
         facts = facts_with(WIDER)
         driver.catalog(facts)
         order = driver.order()
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.change(("u", 1, "new"), schema=WIDER, unchanged=[["big"]])
         driver.change(("u", 1, "newer"), schema=WIDER, unchanged=[None])
         driver.answer(order, [(1, "old")], facts=facts)
-        driver.mark(MarkKind.HIGH, order.token)
-        assert [row[1] for row in emitted(driver.seal())] == ["u", "u"]
+        driver.mark(WatermarkKind.HIGH, order.token)
+        assert [row[1] for row in emitted(driver.close_segment())] == ["u", "u"]
 
     @pytest.mark.parametrize("control", [Truncated((TABLE,)), SchemaSeen(WIDER)])
     def test_a_truncate_or_schema_change_inside_has_the_chunk_read_again(
@@ -146,11 +149,11 @@ class TestWindow:
         driver = started()
         driver.ask()
         order = driver.order()
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.log(None, control)
         driver.answer(order, [(1, "stale")])
-        driver.mark(MarkKind.HIGH, order.token)
-        assert [row for row in emitted(driver.seal()) if row[1] == "r"] == []
+        driver.mark(WatermarkKind.HIGH, order.token)
+        assert [row for row in emitted(driver.close_segment()) if row[1] == "r"] == []
         again = driver.order()
         assert (again.token != order.token, again.after_key) == (True, None)
 
@@ -159,8 +162,8 @@ class TestWindow:
         driver.ask()
         order = driver.order()
         driver.answer(order, [(1, "a")])
-        driver.mark(MarkKind.HIGH, "somebody else's")
-        assert [row for row in emitted(driver.seal()) if row[1] == "r"] == []
+        driver.mark(WatermarkKind.HIGH, "someone else's")
+        assert [row for row in emitted(driver.close_segment()) if row[1] == "r"] == []
 
 
 class TestVisibility:
@@ -169,12 +172,12 @@ class TestVisibility:
         driver.log(make_rows([("u", 1, "new")], driver.core.state.next_seq), xid=LATE)
         driver.ask()
         order = driver.order()
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.answer(order, [(1, "old")], snapshot=MISSED)
-        driver.mark(MarkKind.HIGH, order.token)
-        assert [row[1] for row in emitted(driver.seal())] == ["u"]
+        driver.mark(WatermarkKind.HIGH, order.token)
+        assert [row[1] for row in emitted(driver.close_segment())] == ["u"]
         driver.dump([(1, "new")], snapshot=SEEN)
-        assert [row[1:] for row in emitted(driver.seal())] == [("r", 1, "new")]
+        assert [row[1:] for row in emitted(driver.close_segment())] == [("r", 1, "new")]
 
     def test_the_fence_is_used_first_and_after_too_many_redoes(self) -> None:
         driver = Driver()
@@ -190,10 +193,10 @@ class TestVisibility:
         driver.ask()
         order = driver.order()
         driver.core.on_snapshot(SEEN)
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.answer(order, [(1, "old")], snapshot=MISSED)
-        driver.mark(MarkKind.HIGH, order.token)
-        assert [row[1] for row in emitted(driver.seal())] == ["u"]
+        driver.mark(WatermarkKind.HIGH, order.token)
+        assert [row[1] for row in emitted(driver.close_segment())] == ["u"]
 
 
 class TestDumps:
@@ -205,7 +208,9 @@ class TestDumps:
         driver.dump([(1, "a")], complete=False)
         driver.change(("c", 5, "between"))
         driver.dump([(5, "b")])
-        assert [floor.seq for floor in driver.seal().floors] == [low]
+        assert [delete_before.seq for delete_before in driver.close_segment().deletes_before] == [
+            low
+        ]
 
     def test_chunks_go_on_behind_the_last_key(self) -> None:
         driver = started()
@@ -213,18 +218,18 @@ class TestDumps:
         driver.dump([(1, "a"), (4, "b")], complete=False)
         assert driver.order().after_key == ("4",)
 
-    def test_a_core_built_anew_goes_on_from_the_last_chunk(self) -> None:
+    def test_a_core_rebuilt_goes_on_from_the_last_chunk(self) -> None:
         driver = started()
         driver.ask()
         driver.dump([(4, "b")], complete=False)
-        state = driver.seal().state
+        state = driver.close_segment().state
         core = make_core(state)
         core.state.learn(SCHEMA)
         order = core.next_order(now=1000.0)
         assert order is not None
         assert (order.request_id, order.after_key, order.fence) == ("r1", ("4",), True)
 
-    def test_another_key_definition_begins_the_dump_anew(self) -> None:
+    def test_another_key_definition_begins_the_dump_again(self) -> None:
         driver = started()
         driver.ask()
         driver.dump([(4, "b")], complete=False)
@@ -239,17 +244,17 @@ class TestDumps:
         driver.ask(keys=(("1",), ("2",), ("3",)))
         order = driver.order()
         assert order.keys == (("1",), ("2",), ("3",))
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.change(("c", 3, "just inserted"))
         driver.answer(order, [(1, "a")], missing=[2, 3])
-        driver.mark(MarkKind.HIGH, order.token)
-        sealed = driver.seal()
+        driver.mark(WatermarkKind.HIGH, order.token)
+        sealed = driver.close_segment()
         assert [row[1:] for row in emitted(sealed)] == [
             ("c", 3, "just inserted"),
             ("r", 1, "a"),
             ("d", 2, None),
         ]
-        assert sealed.floors == ()
+        assert sealed.deletes_before == ()
 
     def test_a_repair_of_keys_overtakes_a_long_dump(self) -> None:
         driver = started()
@@ -264,7 +269,7 @@ class TestDumps:
         order = driver.order()
         failed = ChunkFailed(order.token, "the table is gone", None, retry=False)
         driver.core.on_chunk(failed, now=driver.now)
-        answer = driver.seal().finished[0]
+        answer = driver.close_segment().finished[0]
         assert answer.state is RequestState.FAILED
         assert answer.error is not None and "the table is gone" in answer.error
 
@@ -303,7 +308,7 @@ class TestConditions:
     def test_a_nullable_column_is_adopted_without_a_dump(self) -> None:
         driver = started()
         driver.catalog(facts_with(WIDER, columns=("id", "v", "big")))
-        sealed = driver.seal()
+        sealed = driver.close_segment()
         assert [event.verdict for event in sealed.schema_events] == ["neutral"]
         assert condition(driver) is TableCondition.LIVE
         assert driver.core.next_order(now=driver.now + 100) is None
@@ -325,9 +330,9 @@ class TestConditions:
         driver.ask()
         low = driver.core.state.last_seq
         order = driver.order()
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.answer(order, [], facts=facts_with(RETYPED))
-        driver.mark(MarkKind.HIGH, order.token)
+        driver.mark(WatermarkKind.HIGH, order.token)
         state = driver.core.state.tables[TABLE]
         assert state.condition is TableCondition.LIVE
         assert (state.generation, state.generation_seq) == (1, low)
@@ -368,7 +373,7 @@ class TestConditions:
         driver.catalog()
         driver.catalog()
         assert condition(driver) is TableCondition.PARKED
-        assert driver.seal().finished[0].state is RequestState.FAILED
+        assert driver.close_segment().finished[0].state is RequestState.FAILED
 
 
 class TestRequests:
@@ -378,7 +383,7 @@ class TestRequests:
         driver.ask()
         assert len(driver.core.state.requests) == 1
         driver.dump([])
-        driver.seal()
+        driver.close_segment()
         driver.ask()
         assert len(driver.core.state.requests) == 0
 
@@ -399,7 +404,7 @@ class TestRequests:
         driver.ask(**fields)
         driver.catalog(FACTS)
         driver.catalog(FACTS)
-        sealed = driver.seal()
+        sealed = driver.close_segment()
         assert sealed.refused[0].error is not None and word in sealed.refused[0].error
         assert sealed.messages == (f"m-{fields.get('request_id', 'r1')}",)
 
@@ -409,10 +414,10 @@ class TestRequests:
         for number in range(5):
             driver.ask(f"r{number}")
         driver.ask("r4")
-        assert [answer.request_id for answer in driver.seal().refused] == ["r4"]
+        assert [answer.request_id for answer in driver.close_segment().refused] == ["r4"]
         driver.dump([])
         driver.ask("r4")
-        assert driver.seal().refused == ()
+        assert driver.close_segment().refused == ()
         assert "r4" not in driver.core.state.requests, "whoever asked was told that it is refused"
 
     def test_open_requests_are_limited(self) -> None:
@@ -420,7 +425,7 @@ class TestRequests:
         for number in range(5):
             driver.ask(f"r{number}")
         assert len(driver.core.state.requests) == 4
-        assert len(driver.seal().refused) == 1
+        assert len(driver.close_segment().refused) == 1
 
 
 class TestSegments:
@@ -428,29 +433,29 @@ class TestSegments:
         driver = started()
         driver.log(make_rows([("c", 1, "a")], driver.core.state.next_seq), open=True)
         driver.now += 100
-        assert driver.core.seal(now=driver.now) is None
+        assert driver.core.close_segment(now=driver.now) is None
         driver.log()
-        assert driver.core.seal(now=driver.now) is not None
+        assert driver.core.close_segment(now=driver.now) is not None
 
     def test_a_huge_transaction_is_spilled_and_committed_once(self) -> None:
         core = make_core(limits=limits_with(segment_bytes_max=100))
         driver = Driver(core)
         driver.catalog(FACTS)
-        driver.seal()
+        driver.close_segment()
         driver.log(
             make_rows([("c", n, "x" * 50) for n in range(9)], core.state.next_seq), open=True
         )
-        spilled = core.spill(now=driver.now)
-        assert spilled is not None and spilled.rows[0].batch.num_rows == 9
+        partly_flushed = core.flush_partial(now=driver.now)
+        assert partly_flushed is not None and partly_flushed.rows[0].batch.num_rows == 9
         driver.log(make_rows([("c", 10, "y")], core.state.next_seq))
-        sealed = driver.seal()
+        sealed = driver.close_segment()
         assert len(sealed.rows) == 1 and sealed.last_seq - sealed.first_seq + 1 == 10
 
     def test_an_idle_log_is_carried_on_once_per_heartbeat(self) -> None:
         driver = started()
-        driver.mark(MarkKind.HEARTBEAT, "x")
-        assert driver.core.seal(now=driver.now + 4.9) is None
-        sealed = driver.core.seal(now=driver.now + 5.1)
+        driver.mark(WatermarkKind.HEARTBEAT, "x")
+        assert driver.core.close_segment(now=driver.now + 4.9) is None
+        sealed = driver.core.close_segment(now=driver.now + 5.1)
         assert sealed is not None and sealed.first_seq == sealed.last_seq + 1
 
 
@@ -468,13 +473,13 @@ class TestReread:
         driver.change(("u", 4, "moved"), schema=WIDER, before=[21], unchanged=[["big"]])
         driver.change(("u", 5, "moved"), schema=WIDER, before=[22], unchanged=[None])
         driver.change(("u", 6, "stays"), schema=WIDER, before=[None], unchanged=[["big"]])
-        sealed = driver.seal()
+        sealed = driver.close_segment()
         rereads = [r.request for r in sealed.state.requests if r.request.keys is not None]
         assert [request.keys for request in rereads] == [(("3",), ("4",))]
         assert rereads[0].request_id in sealed.accepted
         assert sealed.state_changed
         driver.change(("u", 7, "moved"), schema=WIDER, before=[23], unchanged=[["big"]])
-        sealed = driver.seal()
+        sealed = driver.close_segment()
         rereads = [r.request for r in sealed.state.requests if r.request.keys is not None]
         assert [request.keys for request in rereads] == [(("3",), ("4",), ("7",))]
         assert sealed.state_changed
@@ -493,21 +498,21 @@ class TestReread:
     def test_without_a_dump_the_old_row_has_the_values(self) -> None:
         driver = started()
         driver.change(("u", 3, "moved"), before=[20], unchanged=[["v"]])
-        assert driver.seal().state.requests == ()
+        assert driver.close_segment().state.requests == ()
 
-    def test_too_many_have_the_table_dumped_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_too_many_have_the_table_dumped_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("tideline_capture.core.requests.intake.REREAD_KEYS_MAX", 1)
         driver = dumping_wider()
         driver.change(("u", 3, "moved"), schema=WIDER, before=[20], unchanged=[["big"]])
         driver.change(("u", 4, "moved"), schema=WIDER, before=[21], unchanged=[["big"]])
         assert condition(driver) is TableCondition.UNPROVEN
-        whole = [r for r in driver.seal().state.requests if r.request.keys is None]
+        whole = [r for r in driver.close_segment().state.requests if r.request.keys is None]
         assert [dump.first_low_seq for dump in whole[0].dumps] == [None]
 
 
 def dumping_wider() -> Driver:
-    """A driver whose table is being dumped: its first low mark is in the log."""
+    """A driver whose table is being dumped: its first low watermark is in the log."""
     driver = Driver()
     driver.catalog(facts_with(WIDER))
-    driver.mark(MarkKind.LOW, driver.order().token)
+    driver.mark(WatermarkKind.LOW, driver.order().token)
     return driver

@@ -57,18 +57,18 @@ def slot_over(looking: Looking) -> ReplicationSlot:
 
 
 def test_a_stop_is_heard_while_the_log_is_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    looking, told = Looking(), list[str]()
+    looking, reported = Looking(), list[str]()
     monkeypatch.setattr(module, "_PATIENCE_S", 0.01)
 
     def on_waiting(reason: str) -> None:
-        told.append(reason)
-        if len(told) == 3:
+        reported.append(reason)
+        if len(reported) == 3:
             raise Unavailable("stopped")
 
     with pytest.raises(Unavailable, match="stopped"):
         slot_over(looking).check_same_log(PostgresPosition(0x1000), on_waiting)
     assert looking.cancelled.is_set()
-    assert told == ["the server looks through its log up to 0/1000"] * 3
+    assert reported == ["the server looks through its log up to 0/1000"] * 3
 
 
 @pytest.mark.parametrize("found", [True, False])

@@ -32,19 +32,19 @@ from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import Column, TableSchema
 from tideline_capture.core.events import (
     LogBatch,
-    Mark,
-    MarkKind,
     SchemaSeen,
-    StrangeMark,
     Truncated,
+    UnknownWatermark,
+    Watermark,
+    WatermarkKind,
 )
-from tideline_capture.sources.mark_key import CLOCK_MAX_US, MarkKey
 from tideline_capture.sources.postgres.replication.pgoutput import POSTGRES_EPOCH_US, Relation
 from tideline_capture.sources.postgres.replication.relations import Relations
 from tideline_capture.sources.postgres.replication.transactions import TransactionReader
+from tideline_capture.sources.watermark_key import CLOCK_MAX_US, WatermarkKey
 
 A, B, IGNORED, DATED = 16_384, 16_400, 16_500, 16_600
-KEY = MarkKey("inc")
+KEY = WatermarkKey("inc")
 NAMES = {A: "public.a", B: "public.b", IGNORED: "public.ignored", DATED: "public.dated"}
 CLOCK_US = 1_700_000_000_000_000
 Said = tuple[Any, ...]
@@ -82,7 +82,7 @@ class FakeRelations:
     def __init__(self) -> None:
         self._schemas: dict[int, TableSchema] = {}
 
-    def announce(self, relation: Relation, xid: int) -> SchemaSeen:
+    def observe(self, relation: Relation, xid: int) -> SchemaSeen:
         date = relation.oid == DATED
         columns = tuple(
             Column(column.name, "date" if date else "string", "date" if date else "text", place > 0)
@@ -96,7 +96,7 @@ class FakeRelations:
         return self._schemas[oid]
 
 
-def written(kind: MarkKind, token: str, clock_us: int, *, key: MarkKey = KEY) -> bytes:
+def written(kind: WatermarkKind, token: str, clock_us: int, *, key: WatermarkKey = KEY) -> bytes:
     """The content of a mark of ``key``'s session."""
     signature = key.sign(kind, token, clock_us)
     return f"{key.incarnation} {kind.value} {token} {clock_us} {signature}".encode()
@@ -121,20 +121,20 @@ class Script:
     """The messages of a stream, and what they say."""
 
     messages: list[bytes] = field(default_factory=list)
-    said: list[Said] = field(default_factory=list)
+    reported: list[Said] = field(default_factory=list)
     seq: int = 0
     lsn: int = 1000
 
-    def announce(self, relation: int, *columns: str) -> None:
+    def observe(self, relation: int, *columns: str) -> None:
         schema, name = NAMES[relation].split(".")
         self.messages.append(described(relation, schema, name, *columns))
-        self.said.append(("schema", NAMES[relation], columns))
+        self.reported.append(("schema", NAMES[relation], columns))
 
     def row(self, relation: int, message: bytes, op: str, key: str, *, xid: int, ts: int) -> None:
         self.messages.append(of_relation(relation, message))
         if relation != IGNORED:
             self.seq += 1
-            self.said.append(("row", self.seq, op, NAMES[relation], key, xid, ts))
+            self.reported.append(("row", self.seq, op, NAMES[relation], key, xid, ts))
 
     def begin(self, xid: int, ts: int) -> None:
         self.messages.append(begin(xid, time_us=ts - POSTGRES_EPOCH_US))
@@ -142,22 +142,22 @@ class Script:
     def commit(self, xid: int) -> None:
         self.lsn += 100
         self.messages.append(commit(self.lsn))
-        self.said.append(("commit", xid, self.lsn))
+        self.reported.append(("commit", xid, self.lsn))
 
 
 @st.composite
 def scripts(draw: st.DrawFn) -> Script:
     script = Script()
-    announced = [False]
+    observed = [False]
     for number in range(draw(st.integers(1, 5))):
         xid, ts = 700 + number, CLOCK_US + number
         if draw(st.booleans()):
             script.messages.append(logical_message("other", b"x", transactional=False))
         script.begin(xid, ts)
-        if not announced[0]:
-            announced[0] = True
+        if not observed[0]:
+            observed[0] = True
             for relation in (A, B, IGNORED):
-                script.announce(relation, "k", "v")
+                script.observe(relation, "k", "v")
         for kind in draw(st.lists(st.sampled_from("iudmtr"), max_size=6)):
             _extend(script, draw, kind, xid, ts)
         script.commit(xid)
@@ -175,13 +175,13 @@ def _extend(script: Script, draw: st.DrawFn, kind: str, xid: int, ts: int) -> No
     elif kind == "d":
         script.row(relation, delete(old_key=(key.encode(), None)), "d", key, xid=xid, ts=ts)
     elif kind == "m":
-        script.messages.append(logical_message("tideline", written(MarkKind.LOW, "token", 17)))
-        script.said.append(("mark", Mark(MarkKind.LOW, "token", 17)))
+        script.messages.append(logical_message("tideline", written(WatermarkKind.LOW, "token", 17)))
+        script.reported.append(("mark", Watermark(WatermarkKind.LOW, "token", 17)))
     elif kind == "t":
         script.messages.append(truncate(A, relation))
-        script.said.append(("truncate", (NAMES[A], NAMES[relation]), xid))
+        script.reported.append(("truncate", (NAMES[A], NAMES[relation]), xid))
     else:
-        script.announce(A, "k", "v")
+        script.observe(A, "k", "v")
 
 
 def say(batch: LogBatch) -> list[Said]:
@@ -194,15 +194,15 @@ def say(batch: LogBatch) -> list[Said]:
         for seq, op, key, xid, ts in zip(*columns, times, strict=True):
             rows.append(("row", seq, op, part.schema.table, key, xid, ts))
     assert len(rows) == batch.changes
-    said = sorted(rows, key=lambda row: row[1])
+    reported = sorted(rows, key=lambda row: row[1])
     for control in batch.controls:
         if isinstance(control, SchemaSeen):
-            said.append(("schema", control.schema.table, control.schema.column_names))
+            reported.append(("schema", control.schema.table, control.schema.column_names))
         elif isinstance(control, Truncated):
-            said.append(("truncate", control.tables, control.xid))
+            reported.append(("truncate", control.tables, control.xid))
         else:
-            said.append(("mark", control))
-    return said
+            reported.append(("mark", control))
+    return reported
 
 
 @given(script=scripts(), data=st.data())
@@ -215,7 +215,7 @@ def test_wherever_batches_are_cut_the_log_says_the_same(
         m for n, one in enumerate(script.messages) for m in ((None, one) if n in gaps else (one,))
     ]
     reader, cursor = reader_of(stream)
-    said: list[Said] = []
+    reported: list[Said] = []
     ended: list[int] = []
     open_xid: int | None = None
     next_seq = 1
@@ -228,7 +228,7 @@ def test_wherever_batches_are_cut_the_log_says_the_same(
             continue
         batch = reader.take(next_seq)
         next_seq += batch.changes
-        said += say(batch)
+        reported += say(batch)
         ended += batch.transactions.tolist()
         consumed = len(script.messages) - sum(m is not None for m in cursor.messages)
         open_xid = _open_at(script.messages[:consumed])
@@ -240,8 +240,8 @@ def test_wherever_batches_are_cut_the_log_says_the_same(
         elif len(batch.transactions) and not batch.in_transaction:
             raise AssertionError("transactions ended, and nobody may resume after them")
     assert open_xid is None
-    assert said == [one for one in script.said if one[0] != "commit"]
-    assert ended == [one[1] for one in script.said if one[0] == "commit"]
+    assert reported == [one for one in script.reported if one[0] != "commit"]
+    assert ended == [one[1] for one in script.reported if one[0] == "commit"]
 
 
 def _open_at(messages: Sequence[bytes]) -> int | None:
@@ -268,7 +268,7 @@ class TestBoundary:
 
     def test_a_mark_inside_a_transaction_is_none(self) -> None:
         batch = take_all(
-            commit(2000), begin(2), logical_message("tideline", written(MarkKind.HIGH, "t", 1))
+            commit(2000), begin(2), logical_message("tideline", written(WatermarkKind.HIGH, "t", 1))
         )
         assert (batch.boundary, batch.in_transaction) == (None, True)
 
@@ -367,11 +367,11 @@ class TestLargeMessages:
         assert reader.take(1).controls == ()
 
     def test_those_that_look_like_ours_are_cut(self) -> None:
-        content = written(MarkKind.LOW, "token", 17) + b"x" * 100_000
+        content = written(WatermarkKind.LOW, "token", 17) + b"x" * 100_000
         reader, _ = reader_of([begin(1), logical_message("tideline", content)])
         reader.poll(1000, until_commit=False)
         assert sum(map(len, reader._pending)) < 1000
-        assert reader.take(1).controls == (StrangeMark(),)
+        assert reader.take(1).controls == (UnknownWatermark(),)
 
     def test_a_row_above_the_limit_stops(self) -> None:
         rows = [insert((b"1", b"x" * 50)), insert((b"2", b"x" * 1000))]
@@ -402,11 +402,13 @@ class TestMarksOfOthers:
     """Every role may write messages under our prefix, and know what ours look like."""
 
     def test_what_is_not_of_this_chain_is_nothing(self) -> None:
-        ours = written(MarkKind.LOW, "t", 1)
-        other = written(MarkKind.LOW, "t", 1, key=MarkKey("other"))
+        ours = written(WatermarkKind.LOW, "t", 1)
+        other = written(WatermarkKind.LOW, "t", 1, key=WatermarkKey("other"))
         for prefix, content in (("theirs", ours), ("tideline", other), ("tideline", b"\xff\0")):
             assert take_all(logical_message(prefix, content)).controls == ()
-        assert take_all(logical_message("tideline", ours)).controls == (Mark(MarkKind.LOW, "t", 1),)
+        assert take_all(logical_message("tideline", ours)).controls == (
+            Watermark(WatermarkKind.LOW, "t", 1),
+        )
 
     @pytest.mark.parametrize(
         "content",
@@ -423,12 +425,12 @@ class TestMarksOfOthers:
             b"inc B tok -1 AAAAAAAAAAAAAAAAAAAA",
             b"inc L t 1 " + b"a" * 1_000_000,
             b"inc ",
-            written(MarkKind.HEARTBEAT, "t", 1) + b" ",
-            written(MarkKind.HEARTBEAT, "t", 1).replace(b" 1 ", b" 2 "),
-            written(MarkKind.HEARTBEAT, "t", 1).replace(b" 1 ", b" 01 "),
-            written(MarkKind.LOW, "t", 1).replace(b" L ", b" H "),
-            written(MarkKind.LOW, "t", 1, key=MarkKey("inc")),
-            written(MarkKind.HEARTBEAT, "t", CLOCK_MAX_US),
+            written(WatermarkKind.HEARTBEAT, "t", 1) + b" ",
+            written(WatermarkKind.HEARTBEAT, "t", 1).replace(b" 1 ", b" 2 "),
+            written(WatermarkKind.HEARTBEAT, "t", 1).replace(b" 1 ", b" 01 "),
+            written(WatermarkKind.LOW, "t", 1).replace(b" L ", b" H "),
+            written(WatermarkKind.LOW, "t", 1, key=WatermarkKey("inc")),
+            written(WatermarkKind.HEARTBEAT, "t", CLOCK_MAX_US),
         ],
         # Signatures differ in every process, and names of cases may not.
         ids=lambda content: f"{len(content)} bytes",
@@ -436,7 +438,7 @@ class TestMarksOfOthers:
     def test_what_only_looks_like_ours_is_counted_and_stops_nothing(self, content: bytes) -> None:
         """Wrong kinds, tokens, clocks and signatures; one is of a session before."""
         batch = take_all(insert((b"1", b"a")), logical_message("tideline", content))
-        assert (batch.controls, batch.changes) == ((StrangeMark(),), 1)
+        assert (batch.controls, batch.changes) == ((UnknownWatermark(),), 1)
 
     def test_a_prefix_may_be_any_bytes(self) -> None:
         message = logical_message("tideline", b"x").replace(b"tideline", b"tide\xff\xfene")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tideline.contract.schema import TableId
-from tideline_capture.sources.choices import KeyChoice
+from tideline_capture.sources.key_configuration import KeyConfiguration
 from tideline_capture.sources.mysql.catalog.column_types import ColumnRow
 from tideline_capture.sources.mysql.catalog.problems import Key, Suspect, problem_of
 from tideline_capture.sources.mysql.types.columns import Code, MysqlColumn, MysqlTable
@@ -31,7 +31,7 @@ def postgres(
 
 
 @pytest.mark.parametrize(
-    ("given", "said", "fix"),
+    ("given", "reported", "fix"),
     [
         ({"key": ("a", "z")}, "no column z", "correct key"),
         ({"firm": (1,)}, "b may be NULL", 'ALTER COLUMN "b" SET NOT NULL'),
@@ -42,10 +42,10 @@ def postgres(
         ({"unique": ((INDEX, False, (1, 2)),), "identity": "d"}, "not logged by it", "USING INDEX"),
     ],
 )
-def test_postgres_refuses(given: dict[str, Any], said: str, fix: str) -> None:
+def test_postgres_refuses(given: dict[str, Any], reported: str, fix: str) -> None:
     parts = postgres(**{"key": ("a", "b"), **given})
     assert parts.refusal is not None
-    assert said in parts.refusal[0] and fix in parts.refusal[1]
+    assert reported in parts.refusal[0] and fix in parts.refusal[1]
     assert parts.key == ()
 
 
@@ -66,7 +66,9 @@ def mysql(key: tuple[str, ...], *keys: Key, nullable: str = "NO") -> str | None:
     columns = tuple(MysqlColumn(name, Code.LONG, nullable=False) for name in "ab")
     rows = [ColumnRow(name, "int", "int", None, 10, 0, None, None, None, nullable) for name in "ab"]
     table = MysqlTable(TableId("shop", "t"), columns, key)
-    problem = problem_of(Suspect(table, rows, "BASE TABLE", "InnoDB", keys, (), KeyChoice(key=key)))
+    problem = problem_of(
+        Suspect(table, rows, "BASE TABLE", "InnoDB", keys, (), KeyConfiguration(key=key))
+    )
     return None if problem is None else problem[0]
 
 
@@ -89,6 +91,6 @@ def test_what_no_snapshot_shows_is_not_counted(engine: str, counted: bool, refus
     columns = (MysqlColumn("a", Code.LONG, nullable=True),)
     rows = [ColumnRow("a", "int", "int", None, 10, 0, None, None, None, "YES")]
     table = MysqlTable(TableId("shop", "bag"), columns, ())
-    choice = KeyChoice(keyless=True, counted=counted)
+    choice = KeyConfiguration(keyless=True, counted=counted)
     problem = problem_of(Suspect(table, rows, "BASE TABLE", engine, (), (), choice))
     assert (problem is not None and "no snapshots" in problem[0]) is refused

@@ -23,7 +23,7 @@ def test_one_for_each_table_and_only_by_its_token() -> None:
     streams.put("other", "one", other)
     assert streams.take("bag", "two") is None
     assert streams.take("bag", "one") is first
-    assert streams.take("bag", "one") is None, "somebody else reads it"
+    assert streams.take("bag", "one") is None, "someone else reads it"
     streams.put("bag", "one", first)
     streams.put("bag", "two", second)
     assert first.closed.is_set() and not second.closed.is_set()

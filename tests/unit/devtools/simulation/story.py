@@ -145,7 +145,9 @@ class Story:
         row = Row(key, ver, f"{key[0]} {ver}")
         self.rows[table][key] = row
         if self.captured:
-            self._event(table, key, op, ver, row.digest, before_key=before, place=len(self._events))
+            self._event(
+                table, key, op, ver, row.digest, before_key=before, log_position=len(self._events)
+            )
         return LedgerEntry(table, key, ver, "c" if before else op, row.digest, logged=self.captured)
 
     def _next(self, table: str, key: Key) -> int:
@@ -154,9 +156,9 @@ class Story:
 
     def _event(self, table: str, key: Key, op: str, *fields: Any, **more: Any) -> None:
         self._seq += 1
-        more.setdefault("place", None)
-        if more["place"] is not None:
-            more["place"] = (self._seq, 0)
+        more.setdefault("log_position", None)
+        if more["log_position"] is not None:
+            more["log_position"] = (self._seq, 0)
         self._events.append(ChainEvent(self._seq, table, key, op, *fields, **more))
 
 
@@ -168,7 +170,7 @@ def with_events(
     history: RunHistory, change: Callable[[list[ChainEvent]], list[ChainEvent]]
 ) -> RunHistory:
     """The rows of each manifest changed, and its last sequence with them, so that there is no gap:
-    sequences are given anew in the order of the rows, which the warehouse's commits follow."""
+    sequences are given again in the order of the rows, which the warehouse's commits follow."""
     new_seq: dict[int, int] = {0: 0}
     manifests, seq = [], 0
     for manifest in history.manifests:
@@ -178,8 +180,8 @@ def with_events(
             seq += 1
             if isinstance(item, ChainEvent):
                 parts["event"] += 1
-                place = (manifest.number, parts["event"])
-                held["events"].append(replace(item, seq=seq, place=place))
+                log_position = (manifest.number, parts["event"])
+                held["events"].append(replace(item, seq=seq, log_position=log_position))
             elif isinstance(item, TableSeq):
                 held["truncates"].append(replace(item, seq=seq))
             else:

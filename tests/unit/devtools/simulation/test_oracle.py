@@ -99,23 +99,23 @@ def moved_after(history: RunHistory, one: ChainEvent, other: ChainEvent) -> RunH
     return with_events(history, change)
 
 
-def manifest_with(history: RunHistory, place: int, **fields: Any) -> RunHistory:
+def manifest_with(history: RunHistory, log_position: int, **fields: Any) -> RunHistory:
     manifests = list(history.manifests)
-    manifests[place] = replace(manifests[place], **fields)
+    manifests[log_position] = replace(manifests[log_position], **fields)
     return replace(history, manifests=tuple(manifests))
 
 
-def commit_with(history: RunHistory, place: int, **fields: Any) -> RunHistory:
+def commit_with(history: RunHistory, log_position: int, **fields: Any) -> RunHistory:
     commits = list(history.commits)
-    commits[place] = replace(commits[place], **fields)
+    commits[log_position] = replace(commits[log_position], **fields)
     return replace(history, commits=tuple(commits))
 
 
-def rows_with(history: RunHistory, place: int, *rows: Row, but: str = "") -> RunHistory:
+def rows_with(history: RunHistory, log_position: int, *rows: Row, but: str = "") -> RunHistory:
     """The rows of a commit without key ``but``, and with ``rows`` instead of their namesakes."""
     names = {row.key for row in rows} | {(but,)}
-    kept = tuple(row for row in history.commits[place].rows if row.key not in names)
-    return commit_with(history, place, rows=(*kept, *rows))
+    kept = tuple(row for row in history.commits[log_position].rows if row.key not in names)
+    return commit_with(history, log_position, rows=(*kept, *rows))
 
 
 class TestLost:
@@ -136,9 +136,9 @@ class TestLost:
 
     def test_lost_truncate(self) -> None:
         history = tell().history()
-        place = next(n for n, m in enumerate(history.manifests) if m.truncates)
-        seq = history.manifests[place].truncates[0].seq
-        assert "L" in letters(manifest_with(history, place, truncates=(), others=(seq,)))
+        log_position = next(n for n, m in enumerate(history.manifests) if m.truncates)
+        seq = history.manifests[log_position].truncates[0].seq
+        assert "L" in letters(manifest_with(history, log_position, truncates=(), others=(seq,)))
 
     def test_the_warehouse_lacks_a_row(self) -> None:
         assert letters(rows_with(tell().history(), 1, but="a")) == "L"
@@ -182,8 +182,8 @@ class TestDuplicate:
 
     def test_one_place_of_the_log_twice(self) -> None:
         history = tell().history()
-        place = event(history, "u", "a").place
-        assert letters(edited(history, event(history, "u", "b"), place=place)) == "D"
+        log_position = event(history, "u", "a").log_position
+        assert letters(edited(history, event(history, "u", "b"), log_position=log_position)) == "D"
 
     def test_two_rows_of_a_key(self) -> None:
         history = tell().history()
@@ -305,7 +305,7 @@ class TestGap:
     def test_sequences_between_manifests_are_missing(self) -> None:
         history = tell().history()
         last = history.manifests[-1]
-        events = tuple(replace(e, seq=e.seq + 1, place=None) for e in last.events)
+        events = tuple(replace(e, seq=e.seq + 1, log_position=None) for e in last.events)
         moved = manifest_with(
             history, -1, first_seq=last.first_seq + 1, last_seq=last.last_seq + 1, events=events
         )
@@ -528,7 +528,7 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
-def told(steps: list[tuple[str, list[tuple[int, int]]]]) -> Story:
+def reported(steps: list[tuple[str, list[tuple[int, int]]]]) -> Story:
     """A correct run of these steps, captured from the third on, merged at every manifest."""
     story = Story(captured=False)
     for count, (step, choices) in enumerate(steps):
@@ -579,14 +579,14 @@ def changes_of(story: Story, choices: list[tuple[int, int]]) -> list[str]:
 
 @given(steps=STEPS)
 def test_any_correct_history_passes(steps: list[tuple[str, list[tuple[int, int]]]]) -> None:
-    assert check(told(steps).history()) == []
+    assert check(reported(steps).history()) == []
 
 
 @given(steps=STEPS, choice=st.integers(0, 1_000), how=st.sampled_from(["lose", "double", "alter"]))
 def test_any_event_that_is_lost_doubled_or_altered_is_found(
     steps: list[tuple[str, list[tuple[int, int]]]], choice: int, how: str
 ) -> None:
-    history = told(steps).history()
+    history = reported(steps).history()
     logged = [e for e in events_of(history) if not e.dumped]
     if not logged:
         return
@@ -603,11 +603,11 @@ def test_any_event_that_is_lost_doubled_or_altered_is_found(
 def test_any_row_of_the_warehouse_that_is_lost_is_found(
     steps: list[tuple[str, list[tuple[int, int]]]], choice: int
 ) -> None:
-    history = told(steps).history()
+    history = reported(steps).history()
     rows = [(n, row) for n, c in enumerate(history.commits) for row in c.rows]
     if rows:
-        place, row = rows[choice % len(rows)]
-        assert "L" in letters(rows_with(history, place, but=str(row.key[0])))
+        log_position, row = rows[choice % len(rows)]
+        assert "L" in letters(rows_with(history, log_position, but=str(row.key[0])))
 
 
 def test_it_is_cheap() -> None:
@@ -621,7 +621,9 @@ def seconds_for(transactions: int) -> float:
     """Of this thread's own work, for the oracle to judge that many of five changes each."""
     story = Story()
     for n in range(transactions):
-        story.commit(*(f"{'u' if n > 9 else 'c'} k{n % 10}-{place}" for place in range(5)))
+        story.commit(
+            *(f"{'u' if n > 9 else 'c'} k{n % 10}-{log_position}" for log_position in range(5))
+        )
         if n % 20 == 19:
             story.seal()
             story.merge()

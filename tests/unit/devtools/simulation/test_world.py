@@ -8,13 +8,13 @@ import pytest
 from obstore.exceptions import AlreadyExistsError, GenericError
 
 from devtools.simulation.database import Database
-from devtools.simulation.log import DatabaseKind, OurMark
+from devtools.simulation.log import DatabaseKind, SimulatedWatermark
 from devtools.simulation.redis import Server, SimulatedRedis
 from devtools.simulation.scheduler import Process, World
 from devtools.simulation.storage import Bucket, Misfortune, SimulatedClient
 from devtools.simulation.tables import ITEMS, NAMES, collated
 from tideline.control import COMMAND_FIELD, REQUEST_FIELD
-from tideline_capture.core.events import MarkKind
+from tideline_capture.core.events import WatermarkKind
 
 
 def run(*tasks: Callable[[World], None]) -> World:
@@ -31,38 +31,38 @@ def run(*tasks: Callable[[World], None]) -> World:
 
 
 def test_tasks_take_turns_by_their_moments() -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
     def slow(world: World) -> None:
         world.sleep(2.0)
-        told.append(f"slow {world.now:.0f}")
+        reported.append(f"slow {world.now:.0f}")
 
     def quick(world: World) -> None:
         world.sleep(1.0)
-        told.append(f"quick {world.now:.0f}")
+        reported.append(f"quick {world.now:.0f}")
 
     run(slow, quick)
-    assert told == ["quick 1001", "slow 1002"]
+    assert reported == ["quick 1001", "slow 1002"]
 
 
 def test_nothing_of_a_killed_process_runs_on() -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
     def dies(world: World) -> None:
         assert world.current is not None
         try:
             world.kill(world.current.process)
-            told.append("after the kill")
+            reported.append("after the kill")
         finally:
             if not world.closed:
-                told.append("finally")
+                reported.append("finally")
 
     def other(world: World) -> None:
         world.sleep(1.0)
-        told.append("another task of it")
+        reported.append("another task of it")
 
     run(dies, other)
-    assert told == []
+    assert reported == []
 
 
 def test_a_stopped_process_wakes_late() -> None:
@@ -107,7 +107,7 @@ def test_a_commit_is_in_the_log_before_it_is_visible() -> None:
     xid = database.transactions[0].txid
     assert database.end == 1
     assert not database.tables[ITEMS].rows
-    database.write_mark(OurMark(MarkKind.LOW, "t", 0))
+    database.write_watermark(SimulatedWatermark(WatermarkKind.LOW, "t", 0))
     world.run(lambda: database.snapshot().xmax > xid + 1)
     assert xid in database.snapshot().running
     world.run(lambda: False)

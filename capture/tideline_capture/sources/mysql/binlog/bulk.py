@@ -18,12 +18,12 @@ from tideline_capture.sources.mysql.binlog.event_codes import ARTIFICIAL_FLAG, E
 from tideline_capture.sources.mysql.binlog.framing import HEADER_BYTES, Bytes
 from tideline_capture.sources.mysql.binlog.gtid_events import parse_mariadb_gtid, parse_tagged_gtid
 
-Marks = npt.NDArray[np.bool_]
+Mask = npt.NDArray[np.bool_]
 
 _QUERY_HEADER_BYTES = 13
-_GTID_STAMP_AT = 42
-_STAMP_BYTES = 7
-_STAMP_MASK = (1 << 55) - 1
+_GTID_TIMESTAMP_AT = 42
+_TIMESTAMP_BYTES = 7
+_TIMESTAMP_MASK = (1 << 55) - 1
 _IN_COMMIT_ORDER = 2
 """``lt_type`` of a GTID event that continues with numbers of its commit order, then the time."""
 
@@ -99,7 +99,7 @@ class EventColumns:
             fits = length == len(word) if whole else length > len(word)
             found = np.flatnonzero(fits)
             at = text[found][:, None] + np.arange(len(word))
-            same: Marks = (self.data[at] == np.frombuffer(word, np.uint8)).all(axis=1)
+            same: Mask = (self.data[at] == np.frombuffer(word, np.uint8)).all(axis=1)
             return np.asarray(places[found[same]])
 
         return (
@@ -124,7 +124,7 @@ def words(data: Bytes) -> Int64Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Begins:
+class TransactionStarts:
     """The GTID events at ``places``, with `_tl_tx` and `_tl_ts` (µs) of their transactions."""
 
     places: Int64Array
@@ -132,7 +132,7 @@ class Begins:
     ts: Int64Array
 
 
-def read_begins(events: EventColumns) -> Begins:
+def read_transaction_starts(events: EventColumns) -> TransactionStarts:
     """Return all GTID events, of either server."""
     places = np.flatnonzero(np.isin(events.codes, GTID_CODES))
     codes = events.codes[places]
@@ -146,7 +146,7 @@ def read_begins(events: EventColumns) -> Begins:
         _read_mysql(events, places, codes, tx, ts)
     if not mysql.all():
         _check_flags(events, places[~mysql])
-    return Begins(places, tx, ts)
+    return TransactionStarts(places, tx, ts)
 
 
 def _check_flags(events: EventColumns, places: Int64Array) -> None:
@@ -161,11 +161,11 @@ def _check_flags(events: EventColumns, places: Int64Array) -> None:
         parse_mariadb_gtid(events.body(place))
 
 
-def prepares(events: EventColumns, places: Int64Array) -> Marks:
+def prepares(events: EventColumns, places: Int64Array) -> Mask:
     """Return which of MariaDB's GTID events at ``places`` begin an XA transaction that is prepared
     only: its name is in that very event, and no statement says XA START."""
     flags = events.data[events.starts[places] + MARIADB_FLAGS_AT]
-    prepared: Marks = flags & _PREPARED_XA != 0
+    prepared: Mask = flags & _PREPARED_XA != 0
     return prepared
 
 
@@ -179,10 +179,10 @@ def _read_mysql(
     tx[nameless] = events.numbers(places[nameless], 13, 4)
     untagged = np.concatenate([plain, nameless])
     body = events.starts[places[untagged]] + HEADER_BYTES
-    timed = untagged[events.stops[places[untagged]] - body >= _GTID_STAMP_AT + _STAMP_BYTES]
+    timed = untagged[events.stops[places[untagged]] - body >= _GTID_TIMESTAMP_AT + _TIMESTAMP_BYTES]
     timed = timed[events.data[events.starts[places[timed]] + HEADER_BYTES + 25] == _IN_COMMIT_ORDER]
-    stamp = events.numbers(places[timed], HEADER_BYTES + _GTID_STAMP_AT, _STAMP_BYTES)
-    ts[timed] = stamp & _STAMP_MASK
+    timestamp = events.numbers(places[timed], HEADER_BYTES + _GTID_TIMESTAMP_AT, _TIMESTAMP_BYTES)
+    ts[timed] = timestamp & _TIMESTAMP_MASK
     for tagged in np.flatnonzero(codes == EventCode.GTID_TAGGED).tolist():
         gtid = parse_tagged_gtid(events.body(int(places[tagged])))
         tx[tagged] = gtid.number
@@ -196,7 +196,7 @@ class RowAreas:
     leave columns out (``binlog_row_image`` is not FULL)."""
 
     starts: Int64Array
-    partial: Marks
+    partial: Mask
 
 
 def row_areas(events: EventColumns, places: Int64Array, columns: int) -> RowAreas:
@@ -226,9 +226,9 @@ def row_areas(events: EventColumns, places: Int64Array, columns: int) -> RowArea
     return RowAreas(at, partial)
 
 
-def _lacking(data: Bytes, at: Int64Array, bitmap: Bytes) -> Marks:
+def _lacking(data: Bytes, at: Int64Array, bitmap: Bytes) -> Mask:
     present = data[at[:, None] + np.arange(len(bitmap))]
-    lacks: Marks = ((present & bitmap) != bitmap).any(axis=1)
+    lacks: Mask = ((present & bitmap) != bitmap).any(axis=1)
     return lacks
 
 

@@ -15,9 +15,9 @@ from tideline.contract.errors import CorruptData, InvariantBroken, Misconfigured
 from tideline_capture.core.events import CascadeSeen, Control, Int64Array, Rows
 from tideline_capture.sources.mysql.binlog.bulk import (
     OPERATIONS,
-    Begins,
     EventColumns,
-    read_begins,
+    TransactionStarts,
+    read_transaction_starts,
     row_areas,
 )
 from tideline_capture.sources.mysql.binlog.decode import Walked, walk_events
@@ -28,7 +28,7 @@ from tideline_capture.sources.mysql.binlog.rules import LogRules
 from tideline_capture.sources.mysql.binlog.table_cache import Known, Role, TableCache, table_ids
 
 _NONE: Int64Array = np.empty(0, np.int64)
-_NO_BEGINS = Begins(_NONE, _NONE, _NONE)
+_NO_TRANSACTIONS = TransactionStarts(_NONE, _NONE, _NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +54,32 @@ class BulkRows:
         """Return the rows of ``bulk``, which has no rare event; they are numbered from
         ``next_seq``."""
         state = self._state
-        begins = read_begins(bulk)
+        transactions = read_transaction_starts(bulk)
         if state.replay is not None:  # Another transaction's GTID; ours began with its commit.
-            begins = _NO_BEGINS
-        rows = self._find_rows(bulk, begins)
+            transactions = _NO_TRANSACTIONS
+        rows = self._find_rows(bulk, transactions)
         taken = self._decode(bulk, rows, next_seq, frozenset())
         ends = np.flatnonzero(bulk.codes == EventCode.XID)
         framed, commits, _ = bulk.queries()
         ends = np.sort(np.concatenate([ends, commits]))
         last_end = int(ends[-1]) if len(ends) else -1
         if state.replay is None:
-            state.pass_over(bulk, begins, last_end)
+            state.pass_over(bulk, transactions, last_end)
             state.framed(framed, last_end)
         state.wrote |= self._tables_taken(rows.ids[rows.places > last_end])
         return taken
 
-    def _find_rows(self, bulk: EventColumns, begins: Begins) -> _RowEvents:
+    def _find_rows(self, bulk: EventColumns, transactions: TransactionStarts) -> _RowEvents:
         """Return the row events of chosen tables, and their transactions."""
         state = self._state
         places = np.flatnonzero(OPERATIONS[bulk.codes])
         if state.preparing is not None:
-            if len(begins.places):
+            if len(transactions.places):
                 raise CorruptData("the binlog has no end of an XA transaction")
             places = places[:0]
         ids = table_ids(bulk.data, bulk.starts[places] + HEADER_BYTES)
-        begun = np.searchsorted(begins.places, places) - 1
-        tx, ts = begins.tx, begins.ts
+        begun = np.searchsorted(transactions.places, places) - 1
+        tx, ts = transactions.tx, transactions.ts
         if state.open is not None:
             tx, ts = np.append(tx, state.open.tx), np.append(ts, state.open.ts)
         elif len(places) and begun[0] < 0:

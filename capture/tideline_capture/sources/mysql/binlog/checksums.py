@@ -25,12 +25,12 @@ _ALGORITHM_AT = -CHECKSUM_BYTES - 1
 _CRC32 = 1
 
 
-def sealed(event: bytes, checksum_bytes: int) -> bytes:
+def with_checksum(event: bytes, checksum_bytes: int) -> bytes:
     """Return ``event`` (header and body) with its checksum behind it, if there is to be one."""
-    return event + seal(event, checksum_bytes=checksum_bytes)
+    return event + checksum_of(event, checksum_bytes=checksum_bytes)
 
 
-def seal(*event: bytes, checksum_bytes: int) -> bytes:
+def checksum_of(*event: bytes, checksum_bytes: int) -> bytes:
     """Return the checksum of an event that is given in pieces; nothing if there is to be none."""
     if not checksum_bytes:
         return b""
@@ -40,7 +40,7 @@ def seal(*event: bytes, checksum_bytes: int) -> bytes:
     return crc.to_bytes(CHECKSUM_BYTES, "little")
 
 
-def is_sealed(event: bytes) -> bool:
+def has_checksum(event: bytes) -> bool:
     """Return whether ``event`` ends in its checksum."""
     return isal_zlib.crc32(event) == RESIDUE
 
@@ -86,9 +86,9 @@ def description_damaged(event: bytes, *, checked: bool) -> bool:
         return True
     flags = event[_FLAGS_AT] & ~_IN_USE_FLAG
     event = event[:_FLAGS_AT] + bytes([flags]) + event[_FLAGS_AT + 1 :]
-    if is_sealed(event):
+    if has_checksum(event):
         return False
     at = len(event) + _ALGORITHM_AT
     if checked or event[at] == _CRC32:
         return True
-    return is_sealed(event[:at] + bytes([_CRC32]) + event[at + 1 :])
+    return has_checksum(event[:at] + bytes([_CRC32]) + event[at + 1 :])

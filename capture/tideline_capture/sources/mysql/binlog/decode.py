@@ -33,7 +33,7 @@ from tideline_capture.sources.decoded import (
 from tideline_capture.sources.mysql.types.arrays import bytes_array
 from tideline_capture.sources.mysql.types.columns import MysqlTable
 from tideline_capture.sources.mysql.types.fields import Field, Fixed, Variable, locate
-from tideline_capture.sources.mysql.types.gather import Bytes, Marks, Places
+from tideline_capture.sources.mysql.types.gather import Bytes, Mask, Offsets
 from tideline_capture.sources.mysql.types.images import PADDING, ImageShape, image_starts
 from tideline_capture.sources.mysql.types.values import fixed_values, slot, variable_values
 
@@ -53,8 +53,8 @@ class Walked:
     data: Bytes
     table: MysqlTable
     kinds: npt.NDArray[np.uint8]
-    images: Places
-    before: Places
+    images: Offsets
+    before: Offsets
 
     def to_batch(
         self,
@@ -158,7 +158,7 @@ class _Batch:
         updates = np.nonzero(walked.kinds == UPDATE)[0]
         shape = _shape(walked.table)
         was = locate(walked.data, walked.before, shape, self._key)
-        differs: Marks = np.zeros(len(updates), np.bool_)
+        differs: Mask = np.zeros(len(updates), np.bool_)
         for place in self._key:
             now = self._fields[place]
             if len(updates) < len(walked.kinds):
@@ -167,8 +167,8 @@ class _Batch:
         moved = np.nonzero(differs)[0]
         if not len(moved):
             return 0
-        source: Places = np.zeros(len(walked.kinds), np.int64)
-        absent: Marks = np.ones(len(walked.kinds), np.bool_)
+        source: Offsets = np.zeros(len(walked.kinds), np.int64)
+        absent: Mask = np.ones(len(walked.kinds), np.bool_)
         source[updates[moved]] = np.arange(len(moved))
         absent[updates[moved]] = False
         rows = pa.array(source, mask=absent)
@@ -177,7 +177,7 @@ class _Batch:
             self._typed.add(BEFORE + name, values)
         return len(moved)
 
-    def _images(self) -> tuple[TypedColumns, Marks | None]:
+    def _images(self) -> tuple[TypedColumns, Mask | None]:
         """Return the columns other than the key's before updates and deletes, and which rows those
         are; None without such rows."""
         walked, names, images = self._walked, self._schema.column_names, TypedColumns()
@@ -218,7 +218,7 @@ def _convert(walked: Walked, place: int, field: Field) -> Converted:
     return variable_values(walked.data, field, column)
 
 
-def _hide(field: Field, hidden: Marks | None) -> Field:
+def _hide(field: Field, hidden: Mask | None) -> Field:
     if hidden is None:
         return field
     nulls = hidden if field.nulls is None else field.nulls | hidden
@@ -227,16 +227,16 @@ def _hide(field: Field, hidden: Marks | None) -> Field:
     return Variable(field.at, np.where(hidden, 0, field.length), nulls)
 
 
-def _at_rows(field: Field, rows: Places) -> Field:
+def _at_rows(field: Field, rows: Offsets) -> Field:
     nulls = None if field.nulls is None else field.nulls[rows]
     if isinstance(field, Fixed):
         return Fixed(field.raw[rows], nulls)
     return Variable(field.at[rows], field.length[rows], nulls)
 
 
-def _differs(data: Bytes, was: Field, now: Field) -> Marks:
+def _differs(data: Bytes, was: Field, now: Field) -> Mask:
     """Return where the stored bytes differ; two NULLs do not."""
-    differs: Marks
+    differs: Mask
     if isinstance(was, Fixed) and isinstance(now, Fixed):
         differs = np.zeros(len(was.raw), np.bool_)
         for at in range(was.raw.shape[1]):
@@ -250,7 +250,7 @@ def _differs(data: Bytes, was: Field, now: Field) -> Marks:
         raise InvariantBroken("a column stands in two images in two ways")
     if was.nulls is None and now.nulls is None:
         return differs
-    nothing: Marks = np.zeros(len(differs), np.bool_)
+    nothing: Mask = np.zeros(len(differs), np.bool_)
     null_before = nothing if was.nulls is None else was.nulls
     null_now = nothing if now.nulls is None else now.nulls
     return np.where(null_before | null_now, null_before != null_now, differs)

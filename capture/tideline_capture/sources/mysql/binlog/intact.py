@@ -66,5 +66,5 @@ def _damaged(source: BinlogStream, place: int, why: str) -> CorruptData:
         hint="start the worker again: what was damaged on its way is whole then (TLS keeps it so)."
         f" If it stops there again, {source.file} is damaged on the server's disk, as"
         " mysqlbinlog --verify-binlog-checksum shows: point source.url at a replica that has"
-        " these transactions, or start the pipeline anew under another name (docs/RESTORE.md)",
+        " these transactions, or start a new pipeline under another name (docs/RESTORE.md)",
     )

@@ -10,7 +10,11 @@ from msgspec.structs import replace
 
 from tideline.contract.position import MysqlPosition
 from tideline_capture.core.events import Int64Array
-from tideline_capture.sources.mysql.binlog.bulk import MARIADB_FLAGS_AT, Begins, EventColumns
+from tideline_capture.sources.mysql.binlog.bulk import (
+    MARIADB_FLAGS_AT,
+    EventColumns,
+    TransactionStarts,
+)
 from tideline_capture.sources.mysql.binlog.event_codes import EventCode
 from tideline_capture.sources.mysql.binlog.executed import Executed
 from tideline_capture.sources.mysql.binlog.gtid_events import STANDALONE
@@ -68,15 +72,17 @@ class LogState:
             return replace(here, file=self.least.file, offset=self.least.offset)
         return here
 
-    def pass_over(self, events: EventColumns, begins: Begins, last_end: int) -> None:
+    def pass_over(
+        self, events: EventColumns, transactions: TransactionStarts, last_end: int
+    ) -> None:
         """Record that transactions began, and that the last one that ended did so at the place
         ``last_end`` (-1: none did)."""
-        self.executed.begin_all(events, begins.places, last_end)
+        self.executed.begin_all(events, transactions.places, last_end)
         if last_end >= 0:
             self.open, self.wrote = None, frozenset()
-        if len(begins.places) and begins.places[-1] > last_end:
-            tx, ts = int(begins.tx[-1]), int(begins.ts[-1])
-            last = int(begins.places[-1])
+        if len(transactions.places) and transactions.places[-1] > last_end:
+            tx, ts = int(transactions.tx[-1]), int(transactions.ts[-1])
+            last = int(transactions.places[-1])
             flags = int(events.data[events.starts[last] + MARIADB_FLAGS_AT])
             mariadb = bool(events.codes[last] == EventCode.MARIADB_GTID)
             standalone = mariadb and bool(flags & STANDALONE)

@@ -92,7 +92,7 @@ class Poller:
         waiting = len(buffer.starts) - source.accepted.count
         if waiting < messages_max:
             waiting += buffer.frame(messages_max - waiting)
-        if self._rare.has_marks and (source.accepted.count or self._rare.marks_ready):
+        if self._rare.has_watermarks and (source.accepted.count or self._rare.watermarks_ready):
             self.must_take = True
             return 1
         if not waiting:

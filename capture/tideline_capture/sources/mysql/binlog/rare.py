@@ -14,9 +14,8 @@ import numpy as np
 from tideline.contract.errors import CorruptData, TidelineError
 from tideline.contract.position import SourcePosition
 from tideline_capture.core.events import Control, SchemaSeen, Unreadable
-from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.mysql.binlog.bulk import OPERATIONS, EventColumns, row_areas
-from tideline_capture.sources.mysql.binlog.checksums import CHECKSUM_BYTES, is_sealed
+from tideline_capture.sources.mysql.binlog.checksums import CHECKSUM_BYTES, has_checksum
 from tideline_capture.sources.mysql.binlog.decode import walk_events
 from tideline_capture.sources.mysql.binlog.event_codes import EventCode, is_gap, refusal
 from tideline_capture.sources.mysql.binlog.framing import HEADER_BYTES
@@ -31,66 +30,68 @@ from tideline_capture.sources.mysql.binlog.log_state import LogState
 from tideline_capture.sources.mysql.binlog.rules import LogRules
 from tideline_capture.sources.mysql.binlog.table_cache import Role, TableCache
 from tideline_capture.sources.mysql.binlog.xa import XaTransactions
-from tideline_capture.sources.mysql.board import WatermarkRegistry
 from tideline_capture.sources.mysql.ddl.logged import LoggedStatements
-from tideline_capture.sources.mysql.watermarks import parse_mark
+from tideline_capture.sources.mysql.watermark_registry import WatermarkRegistry
+from tideline_capture.sources.mysql.watermarks import parse_watermark
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 _DUMMY_ID = 0xFFFFFF
 """MySQL ends a statement that changed no row with a row event of no table."""
 
 
 class RareEvents:
-    """Reads single events, and moves `LogState` on. ``held`` is where prepared transactions are."""
+    """Reads single events, and moves `LogState` on. ``prepared`` is where prepared transactions
+    are."""
 
     def __init__(
         self,
         state: LogState,
         tables: TableCache,
-        board: WatermarkRegistry,
+        registry: WatermarkRegistry,
         *,
-        key: MarkKey,
-        held: Mapping[str, SourcePosition],
+        key: WatermarkKey,
+        prepared: Mapping[str, SourcePosition],
         rules: LogRules,
     ) -> None:
         self._state = state
         self._tables = tables
-        self._board = board
+        self._registry = registry
         self._key = key
         self._rules = rules
-        self._xa = XaTransactions(state, rules, held=held)
+        self._xa = XaTransactions(state, rules, prepared=prepared)
         self._statements = LoggedStatements(state, tables, rules=rules, xa=self._xa)
 
     # -- watermarks by place -------------------------------------------------------------------
 
     @property
-    def has_marks(self) -> bool:
+    def has_watermarks(self) -> bool:
         """Return whether watermarks wait to be placed."""
-        return not self._board.empty
+        return not self._registry.empty
 
     @property
-    def marks_ready(self) -> bool:
+    def watermarks_ready(self) -> bool:
         """Return whether this is the place of one of them."""
-        return self._state.open is None and self._board.has_place(self._state.position)
+        return self._state.open is None and self._registry.is_awaited(self._state.position)
 
-    def place_marks(self) -> tuple[Control, ...]:
+    def watermarks_here(self) -> tuple[Control, ...]:
         """Return the watermarks whose place is here, if this is between two transactions."""
-        if self._board.empty or self._state.open is not None:
+        if self._registry.empty or self._state.open is not None:
             return ()
-        return self._board.place(self._state.position)
+        return self._registry.take_at(self._state.position)
 
     def close(self) -> None:
         """Report that no more watermarks will be placed."""
-        self._board.close()
+        self._registry.close()
 
     # -- events --------------------------------------------------------------------------------
 
     def read(self, events: EventColumns, place: int) -> tuple[Control, ...]:
-        """Handle the event at ``place``; return the controls that it causes."""
+        """Handle the event at ``take_at``; return the controls that it causes."""
         code = int(events.codes[place])
         if code == EventCode.TABLE_MAP:
             return self._describe(events.body(place))
         if OPERATIONS[code]:
-            return self._read_mark(events, place)
+            return self._read_watermark(events, place)
         if code == EventCode.QUERY:
             return self._statements.read(parse_query(events.body(place)))
         if code == EventCode.ROTATE:
@@ -119,7 +120,7 @@ class RareEvents:
             return (Unreadable(str(known.name)),)
         return (SchemaSeen(known.schema, keyless=self._tables.takes_keyless(known.name)),)
 
-    def _read_mark(self, events: EventColumns, place: int) -> tuple[Control, ...]:
+    def _read_watermark(self, events: EventColumns, place: int) -> tuple[Control, ...]:
         at = np.array([place])
         table_id = int(events.numbers(at, HEADER_BYTES, 6)[0])
         known = self._tables.get(table_id)
@@ -128,7 +129,7 @@ class RareEvents:
         if known is None or known.role is not Role.OURS:
             raise CorruptData("the binlog has rows of a table that it did not describe")
         if known.table is None:
-            return ()  # Altered by someone. `Marks.check` says so, and a log that has it is read.
+            return ()  # Altered by others: `WatermarkWriter.check` reports that.
         areas = row_areas(events, at, len(known.table.columns))
         kinds = OPERATIONS[events.codes[at]]
         walked = walk_events(events.data, areas.starts, events.stops[at], kinds, known.table)
@@ -137,8 +138,8 @@ class RareEvents:
             return ()  # Not as we write it; the watermark that is waited for does not come.
         none = np.zeros(count, np.int64)
         batch = walked.to_batch(known.table.schema, seq=none, tx=none, ts=none).rows.batch
-        marks = [parse_mark(row, self._key) for row in batch.to_pylist()]
-        return tuple(mark for mark in marks if mark is not None)
+        watermarks = [parse_watermark(row, self._key) for row in batch.to_pylist()]
+        return tuple(watermark for watermark in watermarks if watermark is not None)
 
     # -- files ---------------------------------------------------------------------------------
 
@@ -151,7 +152,7 @@ class RareEvents:
         """
         source = self._state.source
         whole = _whole(events, place, source.checksum_bytes)
-        if source.checksum_bytes or is_sealed(whole):
+        if source.checksum_bytes or has_checksum(whole):
             whole = whole[:-CHECKSUM_BYTES]
         rotate = parse_rotate(whole[HEADER_BYTES:])
         moved = (rotate.file, rotate.position) != (source.file, source.at)

@@ -17,7 +17,7 @@ import numpy as np
 from tideline.contract.errors import TidelineError
 from tideline.contract.schema import TableId, TableSchema
 from tideline_capture.core.events import Int64Array
-from tideline_capture.sources.choices import Choices, no_choice
+from tideline_capture.sources.key_configuration import KeyConfigurations, default_key
 from tideline_capture.sources.mysql.binlog.bulk import numbers, words
 from tideline_capture.sources.mysql.binlog.framing import HEADER_BYTES, Bytes
 from tideline_capture.sources.mysql.binlog.table_map import parse_table_map, parse_table_name
@@ -57,9 +57,9 @@ class TableCache:
     """The tables by number, and those parsed so far by bytes.
 
     ``role_of`` gives a table's role by its name; ``natives`` looks up the columns of a table whose
-    types the log does not name, ``choices`` is the key configuration of a table. ``captures``:
-    whether rows of a chosen table are taken now; its schema is reported again when that has become
-    true.
+    types the log does not name, ``key_configurations`` is the key configuration of a table.
+    ``captures``: whether rows of a chosen table are taken now; its schema is reported again when
+    that has become true.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class TableCache:
         role_of: Callable[[TableId], Role],
         natives: Natives,
         captures: Callable[[str], bool],
-        choices: Choices = no_choice,
+        key_configurations: KeyConfigurations = default_key,
     ) -> None:
-        self._choices = choices
+        self._key_configurations = key_configurations
         self._role_of = role_of
         self._natives = natives
         self._captures = captures
         self._server = ""
-        self._told: dict[TableId, Known] = {}
+        self._reported: dict[TableId, Known] = {}
         self._by_id: dict[int, Known] = {}
         self._bytes_of: dict[int, Bytes] = {}
         self._parsed: dict[bytes, Known] = {}
@@ -95,7 +95,7 @@ class TableCache:
 
     def takes_keyless(self, table: TableId) -> bool:
         """Return whether the settings take the table without a key."""
-        return self._choices(table).keyless
+        return self._key_configurations(table).keyless
 
     def begin_file(self, server: str | None = None) -> None:
         """Begin a file: a restarted ``server`` (its version) restarts its numbers, and another
@@ -130,7 +130,7 @@ class TableCache:
         self._by_id[table_id] = known
         self._bytes_of[table_id] = np.frombuffer(raw, np.uint8)
         if known.role is Role.CHOSEN and self._captures(str(known.name)):
-            self._told[known.name] = known
+            self._reported[known.name] = known
         return known
 
     def first_news(self, data: Bytes, starts: Int64Array, stops: Int64Array) -> int:
@@ -163,7 +163,7 @@ class TableCache:
                 return int(places[0])
             known = np.frombuffer(raw, np.uint8)
             self._by_id[table_id], self._bytes_of[table_id] = self._parsed[raw], known
-        if not self._is_told(self._by_id[table_id]):
+        if not self._is_reported(self._by_id[table_id]):
             return int(places[0])
         same = stops[places] - begin == len(known)
         if same.all():
@@ -172,9 +172,9 @@ class TableCache:
             same = (words(data)[begin[:, None] + at] == words(known)[at]).all(axis=1)
         return len(starts) if same.all() else int(places[np.flatnonzero(~same)[0]])
 
-    def _is_told(self, known: Known) -> bool:
+    def _is_reported(self, known: Known) -> bool:
         """Return whether the schema was reported, if it has to be."""
-        if known.role is not Role.CHOSEN or self._told.get(known.name) is known:
+        if known.role is not Role.CHOSEN or self._reported.get(known.name) is known:
             return True
         return not self._captures(str(known.name))
 
@@ -191,7 +191,7 @@ class TableCache:
         except TidelineError as error:
             return Known(role, name, error=error)
         if role is Role.CHOSEN:
-            table = replace(table, key=self._choices(name).key_of(table.key))
+            table = replace(table, key=self._key_configurations(name).key_of(table.key))
             absent = set(table.key) - {column.name for column in table.columns}
             if absent:  # The settings are newer than this version of the table.
                 table = replace(table, key=())

@@ -44,7 +44,7 @@ class BinlogReader:
         self._rare = rare
         self._poller = Poller(state, tables, rare)
         self._bulk = BulkRows(state, tables, rules)
-        self._said = state.position
+        self._reported = state.position
 
     @property
     def buffered_bytes(self) -> int:
@@ -64,15 +64,15 @@ class BinlogReader:
 
     def poll(self, messages_max: int, *, until_commit: bool) -> int:
         """See `LogReader.poll` and `Poller.poll`."""
-        with decoding(self._place()):
+        with decoding(self._log_position()):
             return self._poller.poll(messages_max, until_commit=until_commit)
 
     def take(self, next_seq: int) -> LogBatch:
         """See `LogReader.take`."""
-        with decoding(self._place()):
+        with decoding(self._log_position()):
             return self._take(next_seq)
 
-    def _place(self) -> Callable[[], str]:
+    def _log_position(self) -> Callable[[], str]:
         """Return a function that names where the next events begin; called after an error, when the
         stream may have moved on."""
         source = self._state.source
@@ -82,15 +82,15 @@ class BinlogReader:
     def _take(self, next_seq: int) -> LogBatch:
         polled = self._poller.take()
         taken = Taken()
-        said: tuple[Control, ...] = ()
+        found: tuple[Control, ...] = ()
         if polled is not None:
             self._keep(polled)
             bulk = polled.bulk
             self._move(bulk)
             taken = self._bulk.take(bulk, next_seq)
             if polled.ends_rare:
-                said = self._read_rare(polled.events)
-        controls = (*taken.controls, *said, *self._rare.place_marks())
+                found = self._read_rare(polled.events)
+        controls = (*taken.controls, *found, *self._rare.watermarks_here())
         return LogBatch(
             taken.rows,
             taken.changes,
@@ -125,9 +125,9 @@ class BinlogReader:
         yet. The last report counts, not where this batch began: the last event of a transaction
         need not have a separate place."""
         position = self._state.position
-        if self._inside or position == self._said:
+        if self._inside or position == self._reported:
             return None
-        self._said = position
+        self._reported = position
         return Boundary(position)
 
     @property

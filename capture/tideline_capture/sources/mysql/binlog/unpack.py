@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tideline_capture.sources.mysql.binlog.checksums import seal
+from tideline_capture.sources.mysql.binlog.checksums import checksum_of
 from tideline_capture.sources.mysql.binlog.compressed import (
     InnerEvent,
     expand_payload,
@@ -48,7 +48,7 @@ def plain_packet(
         number, pieces = expand_rows(code, body, expanded_bytes_max=event_bytes_max)
         plain = EventCode(number)
     event = (header[:4] + bytes([plain]) + header[5:], *pieces)
-    return packets_of(*event, seal(*event, checksum_bytes=checksum_bytes))
+    return packets_of(*event, checksum_of(*event, checksum_bytes=checksum_bytes))
 
 
 def _plain_query(body: bytes, event_bytes_max: int) -> list[bytes]:
@@ -83,7 +83,7 @@ class PayloadStream:
         for event in self._events:
             # Inner events do not say where they end: the payload's end is theirs.
             header = event.header[:13] + self._next_position + event.header[17:HEADER_BYTES]
-            checksum = seal(header, *event.pieces, checksum_bytes=self._checksum_bytes)
+            checksum = checksum_of(header, *event.pieces, checksum_bytes=self._checksum_bytes)
             pieces = packets_of(header, *event.pieces, checksum)
             packets += pieces
             size += sum(map(len, pieces))

@@ -20,18 +20,18 @@ BYTES_MAX = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Buffered:
     packets: bytes
     checksum_bytes: int
 
 
-class KeptTransactions:
+class BufferedTransactions:
     """Events of the transaction that is being prepared, and of those that were, by id."""
 
     def __init__(self) -> None:
         self._current: list[bytes] = []
         self._current_bytes = 0
-        self._by_xid: dict[str, _Kept] = {}
+        self._by_xid: dict[str, _Buffered] = {}
         self._bytes = 0
 
     def begin(self) -> None:
@@ -54,22 +54,24 @@ class KeptTransactions:
         self.begin()
         if packets and whole and self._bytes + len(packets) <= BYTES_MAX:
             self.drop(xid)
-            self._by_xid[xid] = _Kept(packets, checksum_bytes)
+            self._by_xid[xid] = _Buffered(packets, checksum_bytes)
             self._bytes += len(packets)
 
     def drop(self, xid: str) -> None:
         """Forget the transaction: it has ended."""
-        kept = self._by_xid.pop(xid, None)
-        if kept is not None:
-            self._bytes -= len(kept.packets)
+        buffered = self._by_xid.pop(xid, None)
+        if buffered is not None:
+            self._bytes -= len(buffered.packets)
 
     def open(
-        self, xid: str, place: MysqlPosition, otherwise: Callable[[MysqlPosition], BinlogStream]
+        self, xid: str, position: MysqlPosition, otherwise: Callable[[MysqlPosition], BinlogStream]
     ) -> BinlogStream:
-        """Return the events of ``xid``, which is then forgotten; from the log at ``place`` unless
-        they were kept."""
-        kept = self._by_xid.get(xid)
+        """Return the events of ``xid``, which is then forgotten; from the log at ``position``
+        unless they were kept."""
+        buffered = self._by_xid.get(xid)
         self.drop(xid)
-        if kept is None:
-            return otherwise(place)
-        return BinlogStream(EventBuffer(None, kept.packets), place, checksum=kept.checksum_bytes)
+        if buffered is None:
+            return otherwise(position)
+        return BinlogStream(
+            EventBuffer(None, buffered.packets), position, checksum=buffered.checksum_bytes
+        )

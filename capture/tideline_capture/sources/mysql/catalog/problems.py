@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tideline.contract.schema import RESERVED_PREFIX, TableId, is_reserved
-from tideline_capture.sources.choices import KeyChoice, ways_on
+from tideline_capture.sources.key_configuration import KeyConfiguration, key_alternatives
 from tideline_capture.sources.mysql.catalog.column_types import ColumnRow
 from tideline_capture.sources.mysql.names import qualified, quoted
 from tideline_capture.sources.mysql.types.charsets import is_known
@@ -45,7 +45,7 @@ class Key:
 @dataclass(frozen=True, slots=True)
 class Suspect:
     """The facts about a table that may not be fit. ``parents``: tables that cascade to it.
-    ``choice``: its key configuration in the settings."""
+    ``key_configuration``: its key configuration in the settings."""
 
     table: MysqlTable
     rows: Sequence[ColumnRow]
@@ -53,7 +53,7 @@ class Suspect:
     engine: str
     keys: Sequence[Key]
     parents: Sequence[TableId]
-    choice: KeyChoice
+    key_configuration: KeyConfiguration
     asterisk: bool = False
     """True when it has a column `ASTERISK`, and its server reads that as all columns."""
 
@@ -84,7 +84,7 @@ def _kind_problem(suspect: Suspect) -> Problem | None:
 
 
 def _key_problem(suspect: Suspect) -> Problem | None:
-    if suspect.choice.key:
+    if suspect.key_configuration.key:
         refusal = _named_key_problem(suspect)
         if refusal is not None:
             return refusal
@@ -92,10 +92,10 @@ def _key_problem(suspect: Suspect) -> Problem | None:
         return _padding_problem(suspect) or _label_problem(suspect) or _double_code_problem(suspect)
     firm = next((key for key in suspect.keys if key.firm), None)
     columns = ", ".join(map(quoted, firm.columns)) if firm else "…"
-    if suspect.choice.keyless:
+    if suspect.key_configuration.keyless:
         return _uncounted_problem(suspect)
     fix = f"ALTER TABLE {qualified(suspect.table.table)} ADD PRIMARY KEY ({columns});"
-    return "it has no primary key", f"{fix} -- {ways_on(suspect.table.table)}"
+    return "it has no primary key", f"{fix} -- {key_alternatives(suspect.table.table)}"
 
 
 def _uncounted_problem(suspect: Suspect) -> Problem | None:
@@ -104,7 +104,7 @@ def _uncounted_problem(suspect: Suspect) -> Problem | None:
     A table is copied as a snapshot shows it. Such engines show it as it is when it is read: then a
     row that was just inserted is in the copy, and in the log behind it.
     """
-    if not suspect.choice.counted or suspect.engine.lower() not in UNTRANSACTIONAL:
+    if not suspect.key_configuration.counted or suspect.engine.lower() not in UNTRANSACTIONAL:
         return None
     name = qualified(suspect.table.table)
     return (
@@ -117,13 +117,13 @@ def _uncounted_problem(suspect: Suspect) -> Problem | None:
 def _named_key_problem(suspect: Suspect) -> Problem | None:
     """Return the problem of a key that the settings name: the server must enforce it, as uniqueness
     that is not enforced is no key."""
-    named = suspect.choice.key
+    named = suspect.key_configuration.key
     alter = f"ALTER TABLE {qualified(suspect.table.table)}"
-    said = f"the key that the settings name ({', '.join(named)}) is none"
+    named_key = f"the key that the settings name ({', '.join(named)}) is none"
     rows = {row.name: row for row in suspect.rows}
     absent = [name for name in named if name not in rows]
     if absent:
-        return f"{said}: there is no column {', '.join(absent)}", "correct key in the settings"
+        return f"{named_key}: there is no column {', '.join(absent)}", "correct key in the settings"
     if any(key.firm and set(key.columns) == set(named) for key in suspect.keys):
         return None
     loose = [name for name in named if rows[name].nullable == "YES"]
@@ -131,10 +131,10 @@ def _named_key_problem(suspect: Suspect) -> Problem | None:
         changes = ", ".join(
             f"MODIFY {quoted(name)} {rows[name].column_type} NOT NULL" for name in loose
         )
-        return f"{said}: {', '.join(loose)} may be NULL", f"{alter} {changes};"
+        return f"{named_key}: {', '.join(loose)} may be NULL", f"{alter} {changes};"
     columns = ", ".join(map(quoted, named))
     return (
-        f"{said}: no unique index covers exactly these columns, each as a whole",
+        f"{named_key}: no unique index covers exactly these columns, each as a whole",
         f"{alter} ADD UNIQUE INDEX ({columns});",
     )
 

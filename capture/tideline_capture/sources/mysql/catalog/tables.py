@@ -23,7 +23,11 @@ from tideline.contract.description import describe
 from tideline.contract.patterns import matches
 from tideline.contract.schema import TableId
 from tideline_capture.core.facts import TableFacts
-from tideline_capture.sources.choices import Choices, KeyChoice, no_choice
+from tideline_capture.sources.key_configuration import (
+    KeyConfiguration,
+    KeyConfigurations,
+    default_key,
+)
 from tideline_capture.sources.mysql.catalog.cascades import read_cascades
 from tideline_capture.sources.mysql.catalog.column_types import ColumnRow, read_column
 from tideline_capture.sources.mysql.catalog.problems import (
@@ -138,13 +142,13 @@ def read_tables(
     *,
     flavour: Flavour,
     cascades: Policy = "refuse",
-    choices: Choices = no_choice,
+    key_configurations: KeyConfigurations = default_key,
 ) -> list[MysqlCatalogTable]:
     """Return the facts of ``tables``, in the order of their names; missing tables are left out.
 
     ``cascades`` is whether tables that others' changes cascade to unlogged are a problem,
-    ``choices`` gives the tables whose rows are identified by other columns than the primary key, or
-    by none.
+    ``key_configurations`` gives the tables whose rows are identified by other columns than the
+    primary key, or by none.
     """
     if not tables:
         return []
@@ -169,7 +173,7 @@ def read_tables(
             table in asterisks,
         )
         above = parents.get(table, ())
-        facts, described, index = _table(table, parts, above, cascades, choices(table))
+        facts, described, index = _table(table, parts, above, cascades, key_configurations(table))
         found.append(MysqlCatalogTable(facts, described, estimate or 0, parts.engine, above, index))
     return sorted(found, key=lambda one: one.table.table)
 
@@ -180,7 +184,7 @@ def is_refused(
     *,
     flavour: Flavour,
     cascades: Policy,
-    choices: Choices = no_choice,
+    key_configurations: KeyConfigurations = default_key,
 ) -> bool:
     """Return whether the catalog has the table, and a reason not to capture it yet: unlogged
     changes that are carried over to it are only known after a look.
@@ -191,7 +195,13 @@ def is_refused(
     """
 
     def look() -> list[tuple[TableFacts, tuple[TableId, ...]]]:
-        found = read_tables(cursor, [table], flavour=flavour, cascades=cascades, choices=choices)
+        found = read_tables(
+            cursor,
+            [table],
+            flavour=flavour,
+            cascades=cascades,
+            key_configurations=key_configurations,
+        )
         return [(one.facts, one.cascades_from) for one in found]
 
     before = look()
@@ -266,18 +276,22 @@ class _Parts:
 
 @functools.lru_cache(maxsize=4096)
 def _table(
-    table: TableId, parts: _Parts, parents: tuple[TableId, ...], policy: Policy, choice: KeyChoice
+    table: TableId,
+    parts: _Parts,
+    parents: tuple[TableId, ...],
+    policy: Policy,
+    key_configuration: KeyConfiguration,
 ) -> tuple[TableFacts, MysqlTable, str]:
     rows = [ColumnRow(*row) for row in parts.columns]
     columns = [read_column(row) for row in rows]
     keys = _unique_keys(parts.keys)
     primary = next((key for key in keys if key.name == "PRIMARY"), None)
-    key = choice.key_of(primary.columns if primary else ())
-    index = _index_of(choice.key, keys)
+    key = key_configuration.key_of(primary.columns if primary else ())
+    index = _index_of(key_configuration.key, keys)
     described = MysqlTable(table, tuple(one for one in columns if one is not None), key)
     refused = parents if policy == "refuse" else ()
     suspect = Suspect(
-        described, rows, parts.kind, parts.engine, keys, refused, choice, parts.asterisk
+        described, rows, parts.kind, parts.engine, keys, refused, key_configuration, parts.asterisk
     )
     problem, hint = problem_of(suspect) or (None, None)
     facts = TableFacts(

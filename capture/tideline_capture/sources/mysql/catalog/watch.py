@@ -9,9 +9,9 @@ from tideline.contract.errors import InvariantBroken
 from tideline.contract.position import MysqlPosition, SourcePosition
 from tideline.contract.schema import TableId
 from tideline.settings import SourceSettings
-from tideline_capture.core.events import MarkKind
+from tideline_capture.core.events import WatermarkKind
 from tideline_capture.core.facts import Snapshot, SourceLoad, TableFacts
-from tideline_capture.sources.choices import Choices, no_choice
+from tideline_capture.sources.key_configuration import KeyConfigurations, default_key
 from tideline_capture.sources.mysql.catalog.tables import (
     Flavour,
     MysqlCatalogTable,
@@ -20,7 +20,7 @@ from tideline_capture.sources.mysql.catalog.tables import (
 )
 from tideline_capture.sources.mysql.connect import querying
 from tideline_capture.sources.mysql.load import read_load
-from tideline_capture.sources.mysql.marks import Marks
+from tideline_capture.sources.mysql.watermark_writer import WatermarkWriter
 from tideline_capture.sources.rounds import CatalogRounds
 
 EVERYTHING = Snapshot(0, 0, ())
@@ -52,31 +52,31 @@ class MysqlWatch(CatalogRounds):
     def __init__(
         self,
         connection: Any,
-        marks: Marks,
+        watermarks: WatermarkWriter,
         *,
         flavour: Flavour,
         settings: SourceSettings,
         ours: Collection[TableId],
         cascades: Cascades,
-        choices: Choices = no_choice,
+        key_configurations: KeyConfigurations = default_key,
     ) -> None:
         super().__init__(settings.tables)
         self._connection = connection
-        self._marks = marks
+        self._watermarks = watermarks
         self._flavour = flavour
         self._settings = settings
         self._ours = ours
         self._cascades = cascades
-        self._choices = choices
+        self._key_configurations = key_configurations
 
-    def write_mark(self, kind: MarkKind, token: str) -> None:
-        """See `CatalogRounds.write_mark`."""
-        self._marks.write(kind, token)
+    def write_watermark(self, kind: WatermarkKind, token: str) -> None:
+        """See `CatalogRounds.write_watermark`."""
+        self._watermarks.write(kind, token)
 
     def look(self) -> tuple[Snapshot, list[TableFacts]]:
         """See `CatalogRounds.look`."""
         with querying(), self._connection.cursor() as cursor:
-            self._marks.check(cursor)
+            self._watermarks.check(cursor)
             return EVERYTHING, self._look(cursor)
 
     def snapshot(self) -> Snapshot:
@@ -96,7 +96,7 @@ class MysqlWatch(CatalogRounds):
             )
 
     def close(self) -> None:
-        self._marks.close()
+        self._watermarks.close()
         self._connection.close()
 
     def _look(self, cursor: Any) -> list[TableFacts]:
@@ -107,7 +107,7 @@ class MysqlWatch(CatalogRounds):
             tables,
             flavour=self._flavour,
             cascades=settings.cascades,
-            choices=self._choices,
+            key_configurations=self._key_configurations,
         )
         self._cascades.learn(found)
         return [one.facts for one in found]

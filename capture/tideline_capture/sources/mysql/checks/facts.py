@@ -14,8 +14,8 @@ from typing import Any
 
 from tideline.contract.position import MysqlPosition
 from tideline.contract.schema import TableId
-from tideline_capture.sources.choices import Choices, no_choice
 from tideline_capture.sources.finding import SecuredSession
+from tideline_capture.sources.key_configuration import KeyConfigurations, default_key
 from tideline_capture.sources.mysql.catalog.problems import Policy
 from tideline_capture.sources.mysql.catalog.tables import Flavour, list_tables, read_tables
 from tideline_capture.sources.mysql.checks.probes import may, rows_if_allowed
@@ -106,7 +106,7 @@ class MysqlServerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkTableFacts:
+class WatermarkTableFacts:
     """Our table of watermarks. ``sound``: its columns and its key are those that we make."""
 
     table: TableId
@@ -117,7 +117,7 @@ class MarkTableFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceFacts:
+class PositionFacts:
     """A position in the server's log: whether the log after it is still ``held``, and whether the
     server itself has (``known``) all that is before it. None: unknown."""
 
@@ -177,7 +177,7 @@ def _session(connection: Any) -> SecuredSession:
     )
 
 
-def read_mark_table(connection: Any, table: TableId) -> MarkTableFacts:
+def read_watermark_table(connection: Any, table: TableId) -> WatermarkTableFacts:
     """Return the state of our table, and what the user may do with it."""
     with connection.cursor() as cursor:
         found = read_tables(cursor, [table], flavour=_flavour(connection))
@@ -185,7 +185,7 @@ def read_mark_table(connection: Any, table: TableId) -> MarkTableFacts:
         if found:
             one = found[0].table
             sound = {c.name for c in one.columns} == set(COLUMNS) and one.key == COLUMNS[:1]
-        return MarkTableFacts(
+        return WatermarkTableFacts(
             table=table,
             exists=bool(found),
             sound=sound,
@@ -201,12 +201,16 @@ def read_reports(
     tables: Sequence[TableId],
     *,
     cascades: Policy,
-    choices: Choices = no_choice,
+    key_configurations: KeyConfigurations = default_key,
 ) -> list[TableReport]:
     """Return the findings about ``tables``, in the order of their names."""
     with connection.cursor() as cursor:
         found = read_tables(
-            cursor, tables, flavour=_flavour(connection), cascades=cascades, choices=choices
+            cursor,
+            tables,
+            flavour=_flavour(connection),
+            cascades=cascades,
+            key_configurations=key_configurations,
         )
         cursor.execute(f"SET SESSION lock_wait_timeout = {_PROBE_LOCK_WAIT_S}")
         reports = [
@@ -232,7 +236,9 @@ def read_names(
         return list_tables(cursor, include, exclude, ours=ours)
 
 
-def read_place(connection: Any, position: MysqlPosition, *, same_server: bool) -> PlaceFacts:
+def read_position_facts(
+    connection: Any, position: MysqlPosition, *, same_server: bool
+) -> PositionFacts:
     """Return where ``position`` is in the server's log. ``same_server``: the position was read from
     it.
 
@@ -243,11 +249,11 @@ def read_place(connection: Any, position: MysqlPosition, *, same_server: bool) -
         if position.gtids and _flavour(connection) == "mysql":
             cursor.execute(_GTIDS, (position.gtids, position.gtids))
             held, known = cursor.fetchone()
-            return PlaceFacts(held=bool(held), known=bool(known))
+            return PositionFacts(held=bool(held), known=bool(known))
         rows = rows_if_allowed(cursor, "SHOW BINARY LOGS")
     if not same_server or not rows:
-        return PlaceFacts(held=None, known=None)
-    return PlaceFacts(held=position.file in {row[0] for row in rows}, known=None)
+        return PositionFacts(held=None, known=None)
+    return PositionFacts(held=position.file in {row[0] for row in rows}, known=None)
 
 
 def _flavour(connection: Any) -> Flavour:

@@ -13,7 +13,7 @@ RETENTION_MIN_S = 86_400
 RETENTION_ADVISED_S = 604_800
 
 _RESTART = "in the server's configuration, and restart the server"
-_CONNECTED = " -- sessions that are connected keep theirs: let the application connect anew"
+_CONNECTED = " -- sessions that are connected keep theirs: let the application reconnect"
 _GTID_STEPS = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
 
 
@@ -55,7 +55,7 @@ def check_log(server: MysqlServerFacts, *, read_only: bool) -> Iterator[Finding]
         return
     yield ok("log_bin", "the server writes a binary log")
     if server.variables.get("server_id") == "0":
-        text = "server_id is 0: the server lets nobody read its log"
+        text = "server_id is 0: the server lets no one read its log"
         yield error("server_id", text, assign(server, "server_id", "1"))
     for name, rule in _RULES.items():
         yield from _judge(server, name, rule)
@@ -106,7 +106,9 @@ def _check_gtids(server: MysqlServerFacts, *, read_only: bool) -> Iterator[Findi
         ]
     )
     if read_only:
-        text = f"gtid_mode is {mode}: without watermarks only GTIDs tell a chunk's place in the log"
+        text = (
+            f"gtid_mode is {mode}: without watermarks only GTIDs give a chunk's position in the log"
+        )
         yield error("gtid", text, fix)
     else:
         text = f"gtid_mode is {mode}: capture can go on from this server only, not from a replica"
@@ -118,21 +120,21 @@ def _check_retention(server: MysqlServerFacts) -> Iterator[Finding]:
     if size:
         text = f"the log is removed above {size} bytes in all, whoever still has to read it"
         yield warning("retention", text, assign(server, "max_binlog_total_size", "0"))
-    kept_s = _kept_s(server)
-    if kept_s == 0:
-        yield ok("retention", "the log is kept until somebody purges it")
-    elif kept_s < RETENTION_MIN_S:
+    retention_s = _retention_s(server)
+    if retention_s == 0:
+        yield ok("retention", "the log is kept until someone purges it")
+    elif retention_s < RETENTION_MIN_S:
         yield warning(
             "retention",
-            f"the log is kept for {kept_s / 3600:.1f} hours: what a worker that is down for longer"
-            " has not read is lost",
+            f"the log is kept for {retention_s / 3600:.1f} hours: what a worker that is down for"
+            " longer has not read is lost",
             _retention_fix(server),
         )
     else:
-        yield ok("retention", f"the log is kept for {kept_s / 3600:.0f} hours")
+        yield ok("retention", f"the log is kept for {retention_s / 3600:.0f} hours")
 
 
-def _kept_s(server: MysqlServerFacts) -> int:
+def _retention_s(server: MysqlServerFacts) -> int:
     """Return for how many seconds the log is kept; 0: for ever."""
     if server.variables.get("binlog_expire_logs_auto_purge", "ON").upper() == "OFF":
         return 0

@@ -20,7 +20,6 @@ from tideline.contract.schema import TableId
 from tideline.settings import Settings
 from tideline.settings.addresses import is_loopback, mysql_address, split_url
 from tideline_capture.sources.base import ChainTail
-from tideline_capture.sources.choices import Choices, choices_of, no_choice
 from tideline_capture.sources.finding import (
     START_OVER,
     Finding,
@@ -31,19 +30,24 @@ from tideline_capture.sources.finding import (
     ok,
     warning,
 )
+from tideline_capture.sources.key_configuration import (
+    KeyConfigurations,
+    default_key,
+    key_configurations_of,
+)
 from tideline_capture.sources.mysql.catalog.problems import Policy
 from tideline_capture.sources.mysql.catalog.tables import Flavour
 from tideline_capture.sources.mysql.checks.facts import (
     MysqlServerFacts,
-    PlaceFacts,
-    read_mark_table,
+    PositionFacts,
     read_names,
-    read_place,
+    read_position_facts,
     read_reports,
     read_server,
+    read_watermark_table,
 )
 from tideline_capture.sources.mysql.checks.log import check_log, check_replica
-from tideline_capture.sources.mysql.checks.tables import check_mark_table, check_tables
+from tideline_capture.sources.mysql.checks.tables import check_tables, check_watermark_table
 from tideline_capture.sources.mysql.connect import connect, querying
 from tideline_capture.sources.mysql.names import quoted
 from tideline_capture.sources.mysql.snapshot.prepared import ORDERED_SINCE
@@ -57,20 +61,20 @@ _NAMES = {"mysql": "MySQL", "mariadb": "MariaDB"}
 class PreflightPlan:
     """The pipeline's intended use of the source.
 
-    ``tables`` and ``exclude`` are the settings' patterns. ``marks`` is our table of watermarks,
-    None when none is written. ``holds_xa``: XA transactions are captured. ``chain`` is where the
-    chain stands, and of which server, by its own name. ``choices``: the key configuration of
-    tables.
+    ``tables`` and ``exclude`` are the settings' patterns. ``watermarks`` is our table of
+    watermarks, None when none is written. ``holds_xa``: XA transactions are captured. ``chain`` is
+    where the chain stands, and of which server, by its own name. ``key_configurations``: the key
+    configuration of tables.
     """
 
     flavour: Flavour
     tables: Sequence[str]
     exclude: Sequence[str]
-    marks: TableId | None
+    watermarks: TableId | None
     cascades: Policy = "refuse"
     holds_xa: bool = True
     chain: tuple[MysqlPosition, str] | None = None
-    choices: Choices = no_choice
+    key_configurations: KeyConfigurations = default_key
 
 
 def run_preflight(connection: Any, plan: PreflightPlan) -> list[Finding]:
@@ -79,22 +83,26 @@ def run_preflight(connection: Any, plan: PreflightPlan) -> list[Finding]:
     Raises Misconfigured for an invalid pattern, and PyMySQL's error when the connection breaks.
     """
     server = read_server(connection)
-    ours = [] if plan.marks is None else [plan.marks]
+    ours = [] if plan.watermarks is None else [plan.watermarks]
     visible = read_names(connection, ["*.*"], [], ours)
     tables = read_names(connection, plan.tables, plan.exclude, ours)
-    reports = read_reports(connection, tables, cascades=plan.cascades, choices=plan.choices)
-    found = [*check_server(server, plan), *check_log(server, read_only=plan.marks is None)]
+    reports = read_reports(
+        connection, tables, cascades=plan.cascades, key_configurations=plan.key_configurations
+    )
+    found = [*check_server(server, plan), *check_log(server, read_only=plan.watermarks is None)]
     found += check_replica(server)
     if plan.holds_xa and server.prepared is None and server.version < ORDERED_SINCE:
         found.append(_unseen_commits(server.user))
     found += _check_filters(server, {table.schema for table in (*tables, *ours)})
     found += check_tables(reports, visible, plan.tables, user=server.user, cascades=plan.cascades)
-    if plan.marks is not None:
-        found += check_mark_table(read_mark_table(connection, plan.marks), server)
+    if plan.watermarks is not None:
+        found += check_watermark_table(read_watermark_table(connection, plan.watermarks), server)
     if plan.chain is not None:
         position, system_id = plan.chain
-        place = read_place(connection, position, same_server=system_id == server.system_id)
-        found += check_position(position, place)
+        found_at = read_position_facts(
+            connection, position, same_server=system_id == server.system_id
+        )
+        found += check_position(position, found_at)
     elif server.prepared:
         found.append(_prepared(server.prepared))
     return found
@@ -159,15 +167,15 @@ def _check_filters(server: MysqlServerFacts, databases: AbstractSet[str]) -> Ite
             yield ok("filters", f"{option} is set; the log holds the databases that are captured")
 
 
-def check_position(position: MysqlPosition, place: PlaceFacts) -> Iterator[Finding]:
+def check_position(position: MysqlPosition, found_at: PositionFacts) -> Iterator[Finding]:
     """Check that the server knows what the chain holds, and that its log still has what comes
     after."""
-    if place.known is False:
+    if found_at.known is False:
         text = f"the server lacks transactions that the chain holds, up to {position}"
         yield error("position", f"{text}: it has another history", START_OVER)
-    elif place.held:
+    elif found_at.held:
         yield ok("position", f"the log holds what comes after {position}")
-    elif place.held is None:
+    elif found_at.held is None:
         yield warning("position", f"whether the log holds what comes after {position} is not known")
     else:
         text = f"the server has removed what its log held after {position}"
@@ -199,11 +207,11 @@ def check(settings: Settings, chain_end: Callable[[], ChainTail]) -> list[Findin
         flavour="mariadb" if source.kind == "mariadb" else "mysql",
         tables=source.tables,
         exclude=source.exclude,
-        marks=None if source.read_only else watermark_table(source.watermark_database),
+        watermarks=None if source.read_only else watermark_table(source.watermark_database),
         cascades=source.cascades,
         holds_xa=source.xa == "hold",
         chain=_place(chain_end().manifest),
-        choices=choices_of(settings),
+        key_configurations=key_configurations_of(settings),
     )
     name = f"tideline doctor {settings.pipeline}"
     with closing(connect(source, application_name=name)) as connection, querying():

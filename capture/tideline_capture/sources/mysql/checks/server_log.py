@@ -99,7 +99,7 @@ class ServerLog:
                 f"{what}, and its position is a file's: files of another server mean nothing",
                 hint=f"point source.url at the right server, or {START_OVER}",
             )
-        if tail.state is not None and tail.state.held:
+        if tail.state is not None and tail.state.prepared:
             raise SourceLost(
                 f"{what}, where the rows of prepared XA transactions lie elsewhere", hint=START_OVER
             )
@@ -179,9 +179,9 @@ def check_marks(cursor: Any, table: TableId, tail: Manifest) -> None:
     if written is None or read is None or written >= read - _CLOCK_BACK_US:
         return
     raise SourceLost(
-        f"the chain has read marks that were written {(read - written) / 1e6:.0f} s after the"
+        f"the chain has read watermarks that were written {(read - written) / 1e6:.0f} s after the"
         f" last one that {table} has: the log is not the one that it was",
         hint="was the source restored from a backup? What came between is in the warehouse"
-        f" only: {START_OVER}. If not, its clock was set back, or somebody else wrote to that"
+        f" only: {START_OVER}. If not, its clock was set back, or someone else wrote to that"
         f" table: remove the row of incarnation {tail.incarnation} from it",
     )

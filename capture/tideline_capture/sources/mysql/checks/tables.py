@@ -15,9 +15,9 @@ from tideline.contract.schema import TableId
 from tideline_capture.sources.finding import Finding, error, how_many, nothing_chosen, ok, warning
 from tideline_capture.sources.mysql.catalog.problems import UNTRANSACTIONAL, Policy
 from tideline_capture.sources.mysql.checks.facts import (
-    MarkTableFacts,
     MysqlServerFacts,
     TableReport,
+    WatermarkTableFacts,
 )
 from tideline_capture.sources.mysql.names import qualified, quoted
 from tideline_capture.sources.mysql.watermarks import CREATE_DATABASE, CREATE_TABLE
@@ -100,35 +100,38 @@ def _check_names(captured: Sequence[TableReport]) -> Iterator[Finding]:
             yield warning("table_case", text, "rename one, or add it to source.exclude")
 
 
-def check_mark_table(marks: MarkTableFacts, server: MysqlServerFacts) -> Iterator[Finding]:
+def check_watermark_table(
+    watermarks: WatermarkTableFacts, server: MysqlServerFacts
+) -> Iterator[Finding]:
     """Check that our table of watermarks can be written, and is there or can be made.
 
     Without any grant on it one cannot see whether it is there: so the grants come first.
     """
-    name = qualified(marks.table)
+    name = qualified(watermarks.table)
     if server.on("read_only"):
         fix = f"SET GLOBAL read_only = OFF; -- {_READ_ONLY}"
         yield error("read_only", "the server is read-only: it takes no watermarks", fix)
-    if not marks.may_write:
+    if not watermarks.may_write:
         yield error(
             "watermark_grants",
             f"the user {server.user} may not read and write watermarks in {name}",
-            f"GRANT SELECT, INSERT, UPDATE ON {quoted(marks.table.schema)}.* TO {server.user};"
+            f"GRANT SELECT, INSERT, UPDATE ON {quoted(watermarks.table.schema)}.* TO {server.user};"
             f" -- {_READ_ONLY}",
         )
-    if marks.exists and not marks.sound:
+    if watermarks.exists and not watermarks.sound:
         text = f"the table {name} is not of the form that Tideline makes"
-        yield error("watermarks", text, f"DROP TABLE {name}; {create_statements(marks.table)}")
+        yield error("watermarks", text, f"DROP TABLE {name}; {create_statements(watermarks.table)}")
         return
-    if not marks.exists and not marks.may_create:
-        database = quoted(marks.table.schema)
+    if not watermarks.exists and not watermarks.may_create:
+        database = quoted(watermarks.table.schema)
         yield error(
             "watermarks",
             f"there is no table {name} for watermarks, and the user {server.user} may not make it",
-            f"{create_statements(marks.table)} -- or GRANT CREATE ON {database}.* TO {server.user};"
+            f"{create_statements(watermarks.table)}"
+            f" -- or GRANT CREATE ON {database}.* TO {server.user};"
             f" {_READ_ONLY}",
         )
-    elif marks.exists:
+    elif watermarks.exists:
         yield ok("watermarks", f"the table {name} is there")
     else:
         yield ok("watermarks", f"Tideline will create the table {name}")

@@ -26,7 +26,7 @@ _PASSING = {
     1041: "the server is out of memory",
     1205: "the table is locked",
     1213: "a deadlock",
-    1317: "the statement was ended by somebody",
+    1317: "the statement was ended by someone",
     1412: "the table was altered since the snapshot",
     1969: "the statement took longer than the server lets it",
     3024: "the statement took longer than the server lets it",

@@ -19,7 +19,7 @@ from tideline_capture.sources.mysql.types.literals import (
     NotAValue,
     by_number,
     kept,
-    kept_literal,
+    key_literal,
     literal,
     ordered_literal,
     typed,
@@ -100,7 +100,7 @@ class MysqlChunkQuery:
             raise NotAValue
         condition = ""
         for column, value in reversed(list(zip(self._key, last, strict=True))):
-            name, number = _ordered(column), kept_literal(value, column)
+            name, number = _ordered(column), key_literal(value, column)
             further = f" OR ({name} = {number} AND {condition})" if condition else ""
             condition = f"({name} > {number}{further})"
         return condition

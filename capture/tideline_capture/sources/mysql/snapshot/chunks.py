@@ -25,16 +25,15 @@ from pymysql.constants import ER
 from tideline.contract.errors import InvariantBroken, Misconfigured
 from tideline.contract.schema import TableSchema, parse_table
 from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
-from tideline_capture.core.events import MarkKind
+from tideline_capture.core.events import WatermarkKind
 from tideline_capture.core.facts import Snapshot
 from tideline_capture.points import OnPoint, pass_by
-from tideline_capture.sources.choices import Choices, no_choice
-from tideline_capture.sources.chunks import GONE, MarkedChunkReader, SourceChunk, is_last
+from tideline_capture.sources.chunks import GONE, SourceChunk, WatermarkedChunkReader, is_last
+from tideline_capture.sources.key_configuration import KeyConfigurations, default_key
 from tideline_capture.sources.mysql.catalog.problems import Policy
 from tideline_capture.sources.mysql.catalog.tables import Flavour, MysqlCatalogTable, read_tables
 from tideline_capture.sources.mysql.catalog.watch import EVERYTHING
 from tideline_capture.sources.mysql.connect import query_failed
-from tideline_capture.sources.mysql.marks import Marks
 from tideline_capture.sources.mysql.names import qualified
 from tideline_capture.sources.mysql.snapshot.chunk_errors import (
     ends_connection,
@@ -43,11 +42,12 @@ from tideline_capture.sources.mysql.snapshot.chunk_errors import (
 )
 from tideline_capture.sources.mysql.snapshot.chunk_query import MysqlChunkQuery
 from tideline_capture.sources.mysql.snapshot.prepared import PreparedTransactions
-from tideline_capture.sources.mysql.snapshot.pulses import Pulses
+from tideline_capture.sources.mysql.snapshot.probes import ProbeWriters
 from tideline_capture.sources.mysql.snapshot.row_chunk import typed_rows
 from tideline_capture.sources.mysql.snapshot.row_packets import RowPackets, read_rows
 from tideline_capture.sources.mysql.snapshot.snapshot_copy import StatementCopy
 from tideline_capture.sources.mysql.types.literals import NotAValue
+from tideline_capture.sources.mysql.watermark_writer import WatermarkWriter
 from tideline_capture.sources.streams import Streams
 
 KEYS_MAX = 1_000
@@ -76,13 +76,13 @@ _NO_TEXT = 1300
 @dataclass(frozen=True, slots=True)
 class CopyAccess:
     """The access for copies of tables without a key: connections that ``connect`` makes, and
-    ``pulses`` that are written around a chunk, None where nothing may be written."""
+    ``probes`` that are written around a chunk, None where nothing may be written."""
 
     connect: Callable[[], Any]
-    pulses: Callable[[str], AbstractContextManager[Pulses]] | None
+    probes: Callable[[str], AbstractContextManager[ProbeWriters]] | None
 
 
-class RowChunkReader(MarkedChunkReader[MysqlCatalogTable, StatementCopy]):
+class RowChunkReader(WatermarkedChunkReader[MysqlCatalogTable, StatementCopy]):
     """A `ChunkReader`. ``reads`` is a connection as `connect.connect` makes it. ``holds_xa``: the
     log's XA transactions are captured."""
 
@@ -90,7 +90,7 @@ class RowChunkReader(MarkedChunkReader[MysqlCatalogTable, StatementCopy]):
 
     def __init__(  # noqa: PLR0913 - what a reader is made of
         self,
-        marks: Marks,
+        watermarks: WatermarkWriter,
         reads: Any,
         *,
         flavour: Flavour,
@@ -98,12 +98,12 @@ class RowChunkReader(MarkedChunkReader[MysqlCatalogTable, StatementCopy]):
         cascades: Policy = "refuse",
         holds_xa: bool = True,
         on_point: OnPoint = pass_by,
-        choices: Choices = no_choice,
+        key_configurations: KeyConfigurations = default_key,
         copies: Streams[StatementCopy] | None = None,
         access: CopyAccess | None = None,
     ) -> None:
         super().__init__(copies, on_point)
-        self._marks = marks
+        self._watermarks = watermarks
         self._writing = threading.Lock()
         """Low and high watermarks are written by two threads, on the one connection of the
         watermarks."""
@@ -112,21 +112,21 @@ class RowChunkReader(MarkedChunkReader[MysqlCatalogTable, StatementCopy]):
         self._cascades = cascades
         self._prepared = PreparedTransactions(reads) if holds_xa else None
         self._session = _SESSION.format(lock_timeout_s=max(1, round(lock_timeout_s)))
-        self._choices = choices
+        self._key_configurations = key_configurations
         self._access = access
 
-    def write_mark(self, kind: MarkKind, token: str) -> None:
-        """See `MarkedChunkReader.write_mark`."""
+    def write_watermark(self, kind: WatermarkKind, token: str) -> None:
+        """See `WatermarkedChunkReader.write_watermark`."""
         with self._writing:
-            self._marks.write(kind, token)
+            self._watermarks.write(kind, token)
 
     def close(self) -> None:
-        self._marks.close()
+        self._watermarks.close()
         self._reads.close()
         super().close()
 
     def begin_copy(self, order: ChunkOrder) -> StatementCopy | ChunkFailed:
-        """See `MarkedChunkReader.begin_copy`."""
+        """See `WatermarkedChunkReader.begin_copy`."""
         if self._access is None:
             raise InvariantBroken("a reader that makes no connections was to copy a table")
         held: MysqlCatalogTable | ChunkFailed | None
@@ -136,7 +136,7 @@ class RowChunkReader(MarkedChunkReader[MysqlCatalogTable, StatementCopy]):
                 cursor.execute(f"{self._session}, net_write_timeout = {_PATIENCE_S:d}")
                 held = self._unsettled(asking, order)
                 if held is None:
-                    shown = self._begin_between_pulses(cursor, order, self._access)
+                    shown = self._begin_between_probes(cursor, order, self._access)
                     held = self._take_hold(cursor, order)
         except BaseException:
             connection._force_close()
@@ -166,32 +166,32 @@ class RowChunkReader(MarkedChunkReader[MysqlCatalogTable, StatementCopy]):
             [table],
             flavour=self._flavour,
             cascades=self._cascades,
-            choices=self._choices,
+            key_configurations=self._key_configurations,
         )
         return found[0] if found else ChunkFailed(order.token, GONE, None, retry=False)
 
-    def _begin_between_pulses(
+    def _begin_between_probes(
         self, cursor: Any, order: ChunkOrder, access: CopyAccess
     ) -> tuple[tuple[str, int], ...]:
         """Begin the transaction; return the probes that its snapshot shows."""
-        if access.pulses is None:
-            self._marks.begin(cursor)
+        if access.probes is None:
+            self._watermarks.begin(cursor)
             return ()
-        with access.pulses(order.token) as pulses:
-            pulses.pass_on()
-            self._marks.begin(cursor)
-            shown = self._marks.shown(cursor, order.token)
-            pulses.pass_on()
+        with access.probes(order.token) as probes:
+            probes.pass_on()
+            self._watermarks.begin(cursor)
+            shown = self._watermarks.shown(cursor, order.token)
+            probes.pass_on()
         return shown
 
     def read(self, order: ChunkOrder) -> SourceChunk | ChunkFailed:
-        """See `MarkedChunkReader.read`."""
+        """See `WatermarkedChunkReader.read`."""
         with self._reads.cursor() as cursor:
             cursor.execute(self._session)
             failed = self._unsettled(cursor, order)
             if failed is not None:
                 return failed
-            self._marks.begin(cursor)
+            self._watermarks.begin(cursor)
             try:
                 held = self._take_hold(cursor, order)
                 if isinstance(held, ChunkFailed):
@@ -214,7 +214,7 @@ class RowChunkReader(MarkedChunkReader[MysqlCatalogTable, StatementCopy]):
     def send(
         self, order: ChunkOrder, table: MysqlCatalogTable, schema: TableSchema, snapshot: Snapshot
     ) -> SourceChunk | ChunkFailed:
-        """See `MarkedChunkReader.send`."""
+        """See `WatermarkedChunkReader.send`."""
         try:
             MysqlChunkQuery(order, table.table).after()
         except NotAValue:
@@ -264,7 +264,7 @@ class RowChunkReader(MarkedChunkReader[MysqlCatalogTable, StatementCopy]):
     def refused(
         self, order: ChunkOrder, error: Exception, on_waiting: Callable[[str | None], None]
     ) -> ChunkFailed:
-        """See `MarkedChunkReader.refused`."""
+        """See `WatermarkedChunkReader.refused`."""
         if not isinstance(error, pymysql.Error):
             raise error
         if not self._reads.open or ends_connection(error):

@@ -47,13 +47,13 @@ class PreparedTransactions:
         waiting = listed(cursor)
         if waiting is None:
             return not self._must_see or _none_committed(cursor)
-        waited, looked = 0.0, time.monotonic()
+        waited, checked_at = 0.0, time.monotonic()
         while waiting and waited < self._worth(waiting):
             time.sleep(_PAUSE_S)
             waiting &= listed(cursor) or set()
             now = time.monotonic()
-            waited += min(now - looked, _LOOK_S)
-            looked = now
+            waited += min(now - checked_at, _LOOK_S)
+            checked_at = now
         self._left_behind = waiting
         return True
 

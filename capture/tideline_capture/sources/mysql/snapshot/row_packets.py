@@ -28,7 +28,7 @@ from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline_capture.sources.mysql.types.arrays import values_array
 
 Bytes = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int64]
+Offsets = npt.NDArray[np.int64]
 
 _HEADER = 4
 _FULL = 0xFFFFFF
@@ -47,8 +47,8 @@ class RowPackets:
     """Rows as sent: each is ``data[start:end]``. ``cut``: more rows came than were taken."""
 
     data: Bytes
-    starts: Places
-    ends: Places
+    starts: Offsets
+    ends: Offsets
     cut: bool
 
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ def read_rows(connection: Any, query: str, *, bytes_max: int | None = None) -> R
     connection, which is closed then.
     """
     reader = _begin(connection, query, bytes_max)
-    with _told(connection):
+    with _as_our_error(connection):
         rows = reader.read()
     _raise_error(connection, reader)
     return rows
@@ -106,7 +106,7 @@ class RowStream:
     def take(self) -> tuple[RowPackets, bool]:
         """Return the next rows, about as many as the limit allows, and whether they are the
         last."""
-        with _told(self._connection):
+        with _as_our_error(self._connection):
             rows, ended = self._reader.piece()
         _raise_error(self._connection, self._reader)
         return rows, ended
@@ -121,14 +121,14 @@ def _begin(connection: Any, query: str, bytes_max: int | None) -> _Reader:
     result.unbuffered_active = False
     connection._result = result.connection = None
     reader = _Reader(connection._sock.recv_into, connection._next_seq_id, bytes_max)
-    with _told(connection):
+    with _as_our_error(connection):
         # The bytes that PyMySQL's own buffer already took from the socket (a read, if it is empty).
         reader.begin(connection._rfile.read(len(connection._rfile.peek())))
     return reader
 
 
 @contextmanager
-def _told(connection: Any) -> Iterator[None]:
+def _as_our_error(connection: Any) -> Iterator[None]:
     """Turn the block's errors of the connection into pymysql's error."""
     try:
         yield
@@ -235,7 +235,7 @@ class _Reader:
         end = self._at if index == -1 else self._starts[index + 1]
         return end - self._starts[index] - _HEADER == _FULL
 
-    def _take(self) -> tuple[Bytes, Places, Places]:
+    def _take(self) -> tuple[Bytes, Offsets, Offsets]:
         """Return the rows that begin before the limit; those behind them stay."""
         count = bisect_left(self._starts, self._bytes_max)
         while 0 < count < len(self._starts) and self._is_full(count - 1 - len(self._starts)):
@@ -278,7 +278,7 @@ class _Reader:
         if self._filled > _JOINED_BYTES_MAX:
             raise InvariantBroken(f"a chunk has {self._filled} bytes")
 
-    def _check_sequence(self, heads: Places) -> None:
+    def _check_sequence(self, heads: Offsets) -> None:
         """Check that packets are numbered, modulo 256."""
         numbers = self._buffer[heads + 3]
         wanted = (np.arange(len(heads)) + self._sequence).astype(np.uint8)
@@ -286,7 +286,7 @@ class _Reader:
             raise _OutOfStep("packets out of order")
 
 
-def _rows(data: Bytes, heads: Places) -> tuple[Bytes, Places, Places]:
+def _rows(data: Bytes, heads: Offsets) -> tuple[Bytes, Offsets, Offsets]:
     """Return packets as rows: ``heads`` are their beginnings and the last one's end."""
     goes_on = np.diff(heads) == _FULL + _HEADER
     if not goes_on.any():
@@ -303,7 +303,7 @@ def _rows(data: Bytes, heads: Places) -> tuple[Bytes, Places, Places]:
 class _Cut:
     """Cuts one value per row after the other."""
 
-    def __init__(self, data: Bytes, starts: Places, ends: Places) -> None:
+    def __init__(self, data: Bytes, starts: Offsets, ends: Offsets) -> None:
         self._data = data
         self._long = np.ndarray(len(data) - 7, "<u8", data, strides=(1,))
         self._at = starts
@@ -315,7 +315,7 @@ class _Cut:
         """Return the next value of each row."""
         if (self._at >= self._ends).any():
             raise CorruptData("a row has fewer values than the query has columns")
-        length: Places = self._data[self._at].astype(np.int64)
+        length: Offsets = self._data[self._at].astype(np.int64)
         start = self._at + 1
         null = None
         if int(length.max()) >= _NULL:
@@ -339,14 +339,14 @@ class _Cut:
             raise CorruptData("a row has more values than the query has columns")
 
     def _long_lengths(
-        self, length: Places, start: Places, null: npt.NDArray[np.bool_]
-    ) -> tuple[Places, Places]:
+        self, length: Offsets, start: Offsets, null: npt.NDArray[np.bool_]
+    ) -> tuple[Offsets, Offsets]:
         if (length == _ERROR).any():
             raise CorruptData("a value in a row has no length")
         length[null] = 0
-        marks = length.copy()  # A length of 253 does not announce three bytes.
+        watermarks = length.copy()  # A length of 253 does not announce three bytes.
         for first, width in ((_TWO, 2), (_THREE, 3), (_EIGHT, 8)):
-            where = np.nonzero(marks == first)[0]
+            where = np.nonzero(watermarks == first)[0]
             if len(where):
                 mask = np.uint64((1 << 8 * width) - 1)
                 length[where] = np.minimum(self._long[start[where]] & mask, _JOINED_BYTES_MAX)

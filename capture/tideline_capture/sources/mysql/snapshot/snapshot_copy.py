@@ -1,7 +1,7 @@
 """Copies of tables without a key: one SELECT in one snapshot, taken piece by piece.
 
 The server waits while no rows are read. The order of the first chunk's statements is that of
-`chunks`; probes are written while the snapshot is taken (`pulses`), and the snapshot itself shows
+`chunks`; probes are written while the snapshot is taken (`probes`), and the snapshot itself shows
 which of them it holds.
 """
 
@@ -27,11 +27,11 @@ class StatementCopy:
     """A `TableCopy`; ``connection`` is inside the snapshot's transaction."""
 
     def __init__(
-        self, connection: Any, table: MysqlCatalogTable, pulses: tuple[tuple[str, int], ...]
+        self, connection: Any, table: MysqlCatalogTable, probes: tuple[tuple[str, int], ...]
     ) -> None:
         self.table = table
         self._connection = connection
-        self._pulses = pulses
+        self._probes = probes
         self._stream: RowStream | None = None
         self._rows = 0
 
@@ -41,7 +41,7 @@ class StatementCopy:
 
     def opened(self, order: ChunkOrder) -> SourceChunk:
         """See `TableCopy.opened`."""
-        return opened_copy(order, self.table, EVERYTHING, ("0",), self._pulses)
+        return opened_copy(order, self.table, EVERYTHING, ("0",), self._probes)
 
     def read(self, order: ChunkOrder) -> SourceChunk:
         """See `TableCopy.read`. The place is how many rows were read."""
@@ -56,5 +56,5 @@ class StatementCopy:
         columns, behind = self.table.table.columns, (token, str(self._rows))
         convert = partial(typed_rows, columns, rows, len(columns))
         return SourceChunk(
-            order, self.table, EVERYTHING, len(rows), behind, ended, convert, self._pulses
+            order, self.table, EVERYTHING, len(rows), behind, ended, convert, self._probes
         )

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from tideline_capture.core.events import Int64Array
 from tideline_capture.sources.mysql.types.fields import Variable
-from tideline_capture.sources.mysql.types.gather import Bytes, Marks
+from tideline_capture.sources.mysql.types.gather import Bytes, Mask
 
 
-def values_array(kind: pa.DataType, values: npt.NDArray[Any], nulls: Marks | None) -> pa.Array:
+def values_array(kind: pa.DataType, values: npt.NDArray[Any], nulls: Mask | None) -> pa.Array:
     """Return ``values`` (rows first) as an array of ``kind``, whose layout they have."""
     held = np.ascontiguousarray(values)
     return pa.Array.from_buffers(kind, len(held), [_validity(nulls), pa.py_buffer(held)])
@@ -38,24 +38,24 @@ def bytes_array(data: Bytes, field: Variable) -> pa.BinaryArray:
     return taken if field.nulls is None else with_nulls(taken, field.nulls)
 
 
-def with_nulls(values: pa.Array, nulls: Marks) -> pa.Array:
+def with_nulls(values: pa.Array, nulls: Mask) -> pa.Array:
     """Return ``values``, which has no NULL and begins its buffers, with NULL where ``nulls``."""
     buffers = [_validity(nulls), *values.buffers()[1:]]
     return pa.Array.from_buffers(values.type, len(values), buffers)
 
 
-def fixed_texts(characters: Bytes, nulls: Marks | None) -> pa.StringArray:
+def fixed_texts(characters: Bytes, nulls: Mask | None) -> pa.StringArray:
     """Return texts of one length: ``characters``, ASCII, has a row per text."""
     return _fixed(pa.string(), characters, nulls)
 
 
-def fixed_bytes(stored: Bytes, nulls: Marks | None) -> pa.BinaryArray:
+def fixed_bytes(stored: Bytes, nulls: Mask | None) -> pa.BinaryArray:
     """Return bytes of one length, a row per value."""
     return _fixed(pa.binary(), stored, nulls)
 
 
 def texts_of(
-    values: npt.NDArray[Any] | pa.Array, text: Callable[[Any], str], nulls: Marks | None
+    values: npt.NDArray[Any] | pa.Array, text: Callable[[Any], str], nulls: Mask | None
 ) -> pa.StringArray:
     """Return the text of each value, computed once per distinct value; NULL where ``nulls``."""
     held = values if isinstance(values, pa.Array) else pa.array(values)
@@ -94,12 +94,12 @@ def _number(raw: Bytes, order: str) -> Int64Array:
     return np.zeros(len(raw), np.int64) if number is None else number
 
 
-def _fixed(kind: pa.DataType, stored: Bytes, nulls: Marks | None) -> pa.Array:
+def _fixed(kind: pa.DataType, stored: Bytes, nulls: Mask | None) -> pa.Array:
     rows, width = stored.shape
     offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
     held = pa.py_buffer(np.ascontiguousarray(stored))
     return pa.Array.from_buffers(kind, rows, [_validity(nulls), pa.py_buffer(offsets), held])
 
 
-def _validity(nulls: Marks | None) -> pa.Buffer | None:
+def _validity(nulls: Mask | None) -> pa.Buffer | None:
     return None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))

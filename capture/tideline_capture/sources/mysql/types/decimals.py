@@ -24,7 +24,7 @@ from tideline_capture.sources.mysql.types.arrays import (
     with_nulls,
 )
 from tideline_capture.sources.mysql.types.fields import Fixed, Variable
-from tideline_capture.sources.mysql.types.gather import Bytes, Marks
+from tideline_capture.sources.mysql.types.gather import Bytes, Mask
 
 _GROUP_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _WORD = 8
@@ -51,7 +51,7 @@ def decimals(field: Fixed, precision: int, scale: int) -> Converted:
     return Converted(values_array(kind, _wide(field.raw, precision, scale), field.nulls))
 
 
-def unsigned_decimals(raw: Bytes, nulls: Marks | None) -> pa.Array:
+def unsigned_decimals(raw: Bytes, nulls: Mask | None) -> pa.Array:
     """Decode BIGINT UNSIGNED (8 bytes, little endian) as decimal(20, 0)."""
     wide = np.zeros((len(raw), 2), np.uint64)
     wide[:, 0] = raw.view("<u8")[:, 0]
@@ -134,7 +134,7 @@ def _wide(raw: Bytes, precision: int, scale: int) -> npt.NDArray[np.uint64]:
     return wide
 
 
-def _magnitude(raw: Bytes) -> tuple[Bytes, Marks]:
+def _magnitude(raw: Bytes) -> tuple[Bytes, Mask]:
     """Return the bytes as those of a positive value have them, and which values are negative."""
     negative = raw[:, 0] < 0x80
     flipped: Bytes = np.where(negative[:, None], ~raw, raw)

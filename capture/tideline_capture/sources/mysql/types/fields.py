@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tideline_capture.sources.mysql.types.gather import Bytes, Marks, Places, lengths, take
+from tideline_capture.sources.mysql.types.gather import Bytes, Mask, Offsets, lengths, take
 from tideline_capture.sources.mysql.types.images import ImageShape
 
 _WINDOW_MAX = 256
@@ -25,23 +25,23 @@ class Fixed:
     ``nulls``); ``nulls`` is None when there are none."""
 
     raw: Bytes
-    nulls: Marks | None
+    nulls: Mask | None
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
     """A column's values of any length: where each begins, and its length (0 where ``nulls``)."""
 
-    at: Places
-    length: Places
-    nulls: Marks | None
+    at: Offsets
+    length: Offsets
+    nulls: Mask | None
 
 
 Field = Fixed | Variable
 
 
 def locate(
-    data: Bytes, images: Places, shape: ImageShape, wanted: Sequence[int]
+    data: Bytes, images: Offsets, shape: ImageShape, wanted: Sequence[int]
 ) -> dict[int, Field]:
     """Return where the values of the ``wanted`` columns stand, by column."""
     locator = _Locator(data, images, shape)
@@ -53,14 +53,14 @@ def locate(
 class _Locator:
     """Passes the columns of all images one after the other."""
 
-    def __init__(self, data: Bytes, images: Places, shape: ImageShape) -> None:
+    def __init__(self, data: Bytes, images: Offsets, shape: ImageShape) -> None:
         self._data = data
         self._shape = shape
         self._nulls = take(data, images, 0, shape.null_bytes)
         self._seen = np.bitwise_or.reduce(self._nulls, axis=0).tobytes()
         self._anchors = [images]
         self._distance = shape.null_bytes
-        self._fixed: list[tuple[int, int, int, Marks | None]] = []
+        self._fixed: list[tuple[int, int, int, Mask | None]] = []
         self._fields: dict[int, Field] = {}
 
     def pass_by(self, column: int, *, wanted: bool) -> None:
@@ -87,7 +87,7 @@ class _Locator:
 
     def fields(self) -> dict[int, Field]:
         """Return the wanted columns; those at one anchor are fetched together."""
-        together: list[tuple[int, int, int, Marks | None]] = []
+        together: list[tuple[int, int, int, Mask | None]] = []
         for one in self._fixed:
             if together and not self._near(together[0], one):
                 self._fetch(together)
@@ -97,17 +97,17 @@ class _Locator:
             self._fetch(together)
         return self._fields
 
-    def _anchor(self, at: Places, distance: int) -> None:
+    def _anchor(self, at: Offsets, distance: int) -> None:
         self._anchors.append(at)
         self._distance = distance
 
     def _near(
-        self, first: tuple[int, int, int, Marks | None], one: tuple[int, int, int, Marks | None]
+        self, first: tuple[int, int, int, Mask | None], one: tuple[int, int, int, Mask | None]
     ) -> bool:
         end = one[2] + self._shape.slots[one[0]].width
         return first[1] == one[1] and end - first[2] <= _WINDOW_MAX
 
-    def _fetch(self, together: Sequence[tuple[int, int, int, Marks | None]]) -> None:
+    def _fetch(self, together: Sequence[tuple[int, int, int, Mask | None]]) -> None:
         _, anchor, begin, _ = together[0]
         end = together[-1][2] + self._shape.slots[together[-1][0]].width
         rows = take(self._data, self._anchors[anchor], begin, end - begin)

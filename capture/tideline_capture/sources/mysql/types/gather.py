@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 Bytes = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int64]
+Offsets = npt.NDArray[np.int64]
 """Offsets into bytes."""
-Marks = npt.NDArray[np.bool_]
+Mask = npt.NDArray[np.bool_]
 
 
 def window(data: Bytes, dtype: str) -> npt.NDArray[Any]:
@@ -20,7 +20,7 @@ def window(data: Bytes, dtype: str) -> npt.NDArray[Any]:
     return np.ndarray(len(data) - kind.itemsize + 1, kind, data.data, strides=(1,))
 
 
-def take(data: Bytes, at: Places, distance: int, width: int) -> Bytes:
+def take(data: Bytes, at: Offsets, distance: int, width: int) -> Bytes:
     """Return the ``width`` bytes ``distance`` behind each place, a row each."""
     if not width:
         return np.empty((len(at), 0), np.uint8)
@@ -28,7 +28,7 @@ def take(data: Bytes, at: Places, distance: int, width: int) -> Bytes:
     return rows.view(np.uint8).reshape(len(at), width)
 
 
-def lengths(data: Bytes, at: Places, distance: int, length_bytes: int) -> npt.NDArray[Any]:
+def lengths(data: Bytes, at: Offsets, distance: int, length_bytes: int) -> npt.NDArray[Any]:
     """Return the little-endian numbers of ``length_bytes`` bytes (1 to 4), ``distance`` behind
     ``at``."""
     if length_bytes == 1:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tideline.contract.errors import CorruptData
-from tideline_capture.sources.mysql.types.gather import Bytes, Places, lengths, window
+from tideline_capture.sources.mysql.types.gather import Bytes, Offsets, lengths, window
 
 PADDING = 512
 """Bytes that must lie behind the last image: one gather may reach beyond it."""
@@ -53,8 +53,8 @@ class ImageShape:
 
 
 def image_starts(
-    data: Bytes, starts: Places, ends: Places, shape: ImageShape
-) -> tuple[Places, Places]:
+    data: Bytes, starts: Offsets, ends: Offsets, shape: ImageShape
+) -> tuple[Offsets, Offsets]:
     """Return where the images in ``data[starts:ends]`` of each event begin, in log order, and how
     many each event has.
 
@@ -70,8 +70,8 @@ def image_starts(
 
 
 def image_starts_loop(
-    data: Bytes, starts: Places, ends: Places, shape: ImageShape
-) -> tuple[Places, Places]:
+    data: Bytes, starts: Offsets, ends: Offsets, shape: ImageShape
+) -> tuple[Offsets, Offsets]:
     """Do as `image_starts`, by a plain loop over the images."""
     if (starts >= ends).any():
         raise CorruptData("a row event of the binlog holds no row")
@@ -90,14 +90,14 @@ def _overrun() -> CorruptData:
 
 
 def _side_by_side(
-    data: Bytes, starts: Places, ends: Places, shape: ImageShape
-) -> tuple[Places, Places]:
+    data: Bytes, starts: Offsets, ends: Offsets, shape: ImageShape
+) -> tuple[Offsets, Offsets]:
     step = _Step(data, shape)
-    lanes: Places = np.arange(len(starts))
-    counts: Places = np.zeros(len(starts), np.int64)
+    lanes: Offsets = np.arange(len(starts))
+    counts: Offsets = np.zeros(len(starts), np.int64)
     at, limits = starts, ends
-    found: list[Places] = []
-    owners: list[Places] = []
+    found: list[Offsets] = []
+    owners: list[Offsets] = []
     while len(at) and (len(at) >= LANES_MIN or not found):
         found.append(at)
         owners.append(lanes)
@@ -119,7 +119,7 @@ def _side_by_side(
         ordinals = np.arange(len(rest)) - np.repeat(np.cumsum(more) - more, more)
         orders = np.concatenate([orders, len(owners) - 1 + ordinals])
     first = np.cumsum(counts) - counts
-    places: Places = np.empty(int(counts.sum()), np.int64)
+    places: Offsets = np.empty(int(counts.sum()), np.int64)
     places[first[np.concatenate(owners)] + orders] = np.concatenate(found)
     return places, counts
 
@@ -139,7 +139,7 @@ class _Step:
         self._used = _used_bits(len(shape.slots), self._words)
         self._segments = _segments(shape)
 
-    def over(self, images: Places) -> Places:
+    def over(self, images: Offsets) -> Offsets:
         nulls = self._nulls[images].view("<u8").reshape(len(images), self._words)
         seen = (np.bitwise_or.reduce(nulls, axis=0) & self._used).tobytes()
         bitmap = nulls.view(np.uint8)
@@ -162,7 +162,7 @@ class _Step:
         return at + distance
 
 
-_Widths = tuple[int, int, int, Places]
+_Widths = tuple[int, int, int, Offsets]
 """For the fixed-width columns whose NULL bits are in one byte: the byte, their bits, their widths
 together, and the rest of these for each value of the byte."""
 

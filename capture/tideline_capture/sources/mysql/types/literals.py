@@ -1,7 +1,7 @@
 r"""Values of a column as literals in SQL, from two forms of text.
 
 *As users write them* (`literal`): numbers, dates, text as such, bytes as ``\x`` and hex. *As a dump
-remembers its place* (`kept`, `kept_literal`): the very bytes of a text in its column's charset, and
+remembers its place* (`kept`, `key_literal`): the very bytes of a text in its column's charset, and
 ENUM and SET by their number, which defines their order (``e > 'b'`` would compare texts, and skip
 rows). Nothing of either gets into a statement unchecked.
 """
@@ -89,7 +89,7 @@ def kept(raw: bytes, column: MysqlColumn) -> str:
     return rf"\x{raw.hex()}" if _is_stored(column) else raw.decode("ascii")
 
 
-def kept_literal(text: str, column: MysqlColumn) -> str:
+def key_literal(text: str, column: MysqlColumn) -> str:
     """Return the SQL of a result of `kept`; raises NotAValue when it was another type's."""
     if column.code == Code.BIT or by_number(column):
         return _match(_INTEGER, text)

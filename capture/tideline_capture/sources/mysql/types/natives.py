@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tideline_capture.sources.mysql.types.arrays import fixed_texts, texts_of, values_array
-from tideline_capture.sources.mysql.types.gather import Bytes, Marks
+from tideline_capture.sources.mysql.types.gather import Bytes, Mask
 
 _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint8).reshape(256, 2)
 _UUID_GROUPS = ((0, 4), (4, 6), (6, 8), (8, 10), (10, 16))
@@ -19,7 +19,7 @@ _WORDS = 8
 _MAPPED_PREFIX = 0xFFFF
 
 
-def native_texts(native: str, stored: Bytes, nulls: Marks | None) -> pa.StringArray:
+def native_texts(native: str, stored: Bytes, nulls: Mask | None) -> pa.StringArray:
     """Return the text of each row of ``stored``, which has all of a value's bytes."""
     return _TEXTS[native](stored, nulls)
 
@@ -52,7 +52,7 @@ def _longest_gap(words: list[int]) -> tuple[int, int]:
     return best
 
 
-def _uuids(stored: Bytes, nulls: Marks | None) -> pa.StringArray:
+def _uuids(stored: Bytes, nulls: Mask | None) -> pa.StringArray:
     """Return the texts: the log has the bytes in their order, whatever the table's storage does."""
     digits = _HEX[stored].reshape(len(stored), -1)
     dash: Bytes = np.full((len(stored), 1), ord("-"), np.uint8)
@@ -62,7 +62,7 @@ def _uuids(stored: Bytes, nulls: Marks | None) -> pa.StringArray:
     return fixed_texts(np.concatenate(pieces[:-1], axis=1), nulls)
 
 
-def _inet4s(stored: Bytes, nulls: Marks | None) -> pa.StringArray:
+def _inet4s(stored: Bytes, nulls: Mask | None) -> pa.StringArray:
     parts = [
         _BYTE_TEXTS.take(pa.array(np.ascontiguousarray(stored[:, at]), mask=nulls))
         for at in range(stored.shape[1])
@@ -70,11 +70,11 @@ def _inet4s(stored: Bytes, nulls: Marks | None) -> pa.StringArray:
     return pc.binary_join_element_wise(*parts, ".")
 
 
-def _inet6s(stored: Bytes, nulls: Marks | None) -> pa.StringArray:
+def _inet6s(stored: Bytes, nulls: Mask | None) -> pa.StringArray:
     return texts_of(values_array(pa.binary(2 * _WORDS), stored, None), inet6_text, nulls)
 
 
-_TEXTS: Mapping[str, Callable[[Bytes, Marks | None], pa.StringArray]] = {
+_TEXTS: Mapping[str, Callable[[Bytes, Mask | None], pa.StringArray]] = {
     "uuid": _uuids,
     "inet4": _inet4s,
     "inet6": _inet6s,

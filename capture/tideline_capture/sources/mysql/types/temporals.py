@@ -28,7 +28,7 @@ from tideline_capture.sources.mysql.types.arrays import (
     with_nulls,
 )
 from tideline_capture.sources.mysql.types.fields import Fixed
-from tideline_capture.sources.mysql.types.gather import Marks
+from tideline_capture.sources.mysql.types.gather import Mask
 
 _SECOND_US = 1_000_000
 _DAY_US = 86_400 * _SECOND_US
@@ -127,9 +127,9 @@ def _fraction_us(fsp: int) -> int:
 def _checked(
     kind: pa.DataType,
     values: npt.NDArray[np.int32] | Int64Array,
-    bad: Marks,
+    bad: Mask,
     stored: Int64Array,
-    nulls: Marks | None,
+    nulls: Mask | None,
     text: Callable[[int], str],
 ) -> Converted:
     """Return values; where ``bad`` (and not NULL) the stored text instead."""
@@ -190,7 +190,7 @@ def _fraction_text(micros: int, fsp: int) -> str:
 
 
 def _time_texts(
-    hours: Int64Array, clock: Int64Array, negative: Marks, micros: Int64Array | None, *, fsp: int
+    hours: Int64Array, clock: Int64Array, negative: Mask, micros: Int64Array | None, *, fsp: int
 ) -> pa.StringArray:
     """Print ``[-]HH:MM:SS[.fraction]``, put together from the texts of all hours, minutes with
     seconds, and thousands."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tideline.contract.schema import RESERVED_PREFIX, TableId, is_reserved
-from tideline_capture.sources.choices import KeyChoice, ways_on
+from tideline_capture.sources.key_configuration import KeyConfiguration, key_alternatives
 from tideline_capture.sources.postgres.names import qualified, quoted
 
 
@@ -39,10 +39,10 @@ def with_named_key(
     table = TableId(parts.row[1], parts.row[2])
     alter = f"ALTER TABLE {qualified(table)}"
     numbers = {row[1]: row[0] for row in parts.columns}
-    said = f"the key that the settings name ({', '.join(key)})"
+    named_key = f"the key that the settings name ({', '.join(key)})"
 
     def refused(reason: str, hint: str) -> TableParts:
-        return replace(parts, key=(), refusal=(f"{said} is none: {reason}", hint))
+        return replace(parts, key=(), refusal=(f"{named_key} is none: {reason}", hint))
 
     absent = [name for name in key if name not in numbers]
     if absent:
@@ -76,7 +76,7 @@ def with_named_key(
 
 
 def problem_of(
-    table: TableId, key: tuple[str, ...], parts: TableParts, choice: KeyChoice
+    table: TableId, key: tuple[str, ...], parts: TableParts, key_configuration: KeyConfiguration
 ) -> tuple[str | None, str | None]:
     """Return why the table cannot be captured, and what would change that."""
     name = qualified(table)
@@ -101,18 +101,18 @@ def problem_of(
         return parts.refusal
     if key and len(key) == len(parts.key):
         return None, None
-    return _keyless_problem(table, parts, choice)
+    return _keyless_problem(table, parts, key_configuration)
 
 
 def _keyless_problem(
-    table: TableId, parts: TableParts, choice: KeyChoice
+    table: TableId, parts: TableParts, key_configuration: KeyConfiguration
 ) -> tuple[str | None, str | None]:
     """Return the problem of a table without a key, or whose key has a column that the log lacks."""
     name = qualified(table)
-    if not choice.keyless or parts.key:
+    if not key_configuration.keyless or parts.key:
         return "it has no key: no primary key and no replica identity index", (
             f"ALTER TABLE {name} ADD PRIMARY KEY (…), or a unique index over NOT NULL columns"
-            f" and ALTER TABLE {name} REPLICA IDENTITY USING INDEX …; {ways_on(table)}"
+            f" and ALTER TABLE {name} REPLICA IDENTITY USING INDEX …; {key_alternatives(table)}"
         )
     if parts.row[5] != "f" or any(leaf[2] != "f" for leaf in parts.leaves):
         return "it has no key, and the log does not hold the row before a change of it", (

@@ -18,7 +18,11 @@ from tideline.contract.manifest import ColumnNumbers
 from tideline.contract.patterns import matches
 from tideline.contract.schema import Column, TableId, TableSchema
 from tideline_capture.core.facts import TableFacts
-from tideline_capture.sources.choices import Choices, KeyChoice, no_choice
+from tideline_capture.sources.key_configuration import (
+    KeyConfiguration,
+    KeyConfigurations,
+    default_key,
+)
 from tideline_capture.sources.postgres.catalog.defaults import known_defaults
 from tideline_capture.sources.postgres.catalog.problems import (
     TableParts,
@@ -72,13 +76,13 @@ def read_tables(
     *,
     publication: str,
     types: TypeNames,
-    choices: Choices = no_choice,
+    key_configurations: KeyConfigurations = default_key,
 ) -> list[PostgresCatalogTable]:
     """Return the facts of the tables ``oids``, in the order of their names; missing ones are left
     out.
 
-    ``choices`` gives the tables whose rows are identified by other columns than the declared key,
-    or by none.
+    ``key_configurations`` gives the tables whose rows are identified by other columns than the
+    declared key, or by none.
     """
     given = {"oids": list(oids), "publication": publication}
     cursor.execute(tables_query(cursor.connection.server_version), given)
@@ -88,8 +92,8 @@ def read_tables(
     roots = [row[0] for row in tables if row[3] == "p"]
     leaves = _by_first(cursor, LEAVES, {"oids": roots}) if roots else {}
     types.load(cursor, {row[2] for rows in columns.values() for row in rows})
-    chosen = {row[0]: choices(TableId(row[1], row[2])) for row in tables}
-    named = {"oids": [oid for oid, choice in chosen.items() if choice.key]}
+    chosen = {row[0]: key_configurations(TableId(row[1], row[2])) for row in tables}
+    named = {"oids": [oid for oid, key_configuration in chosen.items() if key_configuration.key]}
     unique = _by_first(cursor, UNIQUE, named) if named["oids"] else {}
     firm = _by_first(cursor, NOT_NULL, named) if named["oids"] else {}
     partitions = {"oids": [leaf[0] for found in leaves.values() for leaf in found]}
@@ -119,7 +123,7 @@ def _by_first(cursor: Any, query: str, given: dict[str, Any]) -> dict[int, list[
 
 
 def _table(
-    cursor: Any, parts: TableParts, types: TypeNames, choice: KeyChoice
+    cursor: Any, parts: TableParts, types: TypeNames, key_configuration: KeyConfiguration
 ) -> PostgresCatalogTable:
     oid, schema_name, name, kind, _, _, filenode, *_ = parts.row
     membership, _, rows, last, _, changed_by, comment = parts.row[8:]
@@ -127,7 +131,7 @@ def _table(
     resolved = tuple(types.resolve(row[2], row[3], row[6]) for row in parts.columns)
     names = {row[0]: row[1] for row in parts.columns}
     key = tuple(names[number] for (number,) in parts.key if number in names)
-    problem, hint = problem_of(table, key, parts, choice)
+    problem, hint = problem_of(table, key, parts, key_configuration)
     schema = None if problem else make_schema(table, list(names.values()), resolved, key)
     filled = [(row[1], row[8]) for row in parts.columns if row[4]]
     filled += [(column, text) for column, text in parts.filled]

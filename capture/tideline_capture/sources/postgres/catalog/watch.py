@@ -7,17 +7,17 @@ from typing import Any
 
 from tideline.contract.errors import Unavailable
 from tideline.contract.position import SourcePosition
-from tideline_capture.core.events import MarkKind
+from tideline_capture.core.events import WatermarkKind
 from tideline_capture.core.facts import Snapshot, SourceLoad, TableFacts
-from tideline_capture.sources.choices import Choices, no_choice
-from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.key_configuration import KeyConfigurations, default_key
 from tideline_capture.sources.postgres.catalog.tables import list_tables, read_tables
 from tideline_capture.sources.postgres.catalog.type_names import TypeNames
 from tideline_capture.sources.postgres.connect import querying
 from tideline_capture.sources.postgres.load import read_load
 from tideline_capture.sources.postgres.publication import has_publication, publish, withdraw
-from tideline_capture.sources.postgres.watermarks import take_snapshot, write_mark
+from tideline_capture.sources.postgres.watermarks import take_snapshot, write_watermark
 from tideline_capture.sources.rounds import CatalogRounds
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 
 class PostgresWatch(CatalogRounds):
@@ -27,12 +27,12 @@ class PostgresWatch(CatalogRounds):
         self,
         connection: Any,
         *,
-        key: MarkKey,
+        key: WatermarkKey,
         publication: str,
         slot: str,
         include: Sequence[str],
         exclude: Sequence[str],
-        choices: Choices = no_choice,
+        key_configurations: KeyConfigurations = default_key,
     ) -> None:
         super().__init__(include)
         self._connection = connection
@@ -40,13 +40,13 @@ class PostgresWatch(CatalogRounds):
         self._publication = publication
         self._slot = slot
         self._exclude = exclude
-        self._choices = choices
+        self._key_configurations = key_configurations
         self._types = TypeNames()
 
-    def write_mark(self, kind: MarkKind, token: str) -> None:
-        """See `CatalogRounds.write_mark`."""
+    def write_watermark(self, kind: WatermarkKind, token: str) -> None:
+        """See `CatalogRounds.write_watermark`."""
         with querying(), self._connection.cursor() as cursor:
-            write_mark(cursor, self._key, kind, token)
+            write_watermark(cursor, self._key, kind, token)
 
     def look(self) -> tuple[Snapshot, list[TableFacts]]:
         """See `CatalogRounds.look`."""
@@ -94,7 +94,7 @@ class PostgresWatch(CatalogRounds):
                 oids,
                 publication=self._publication,
                 types=self._types,
-                choices=self._choices,
+                key_configurations=self._key_configurations,
             )
         finally:
             if not self._connection.closed:

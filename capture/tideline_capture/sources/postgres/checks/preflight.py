@@ -17,7 +17,6 @@ from tideline.contract.position import PostgresPosition, format_lsn
 from tideline.settings import Settings
 from tideline.settings.addresses import is_loopback, split_url
 from tideline_capture.sources.base import ChainTail
-from tideline_capture.sources.choices import Choices, choices_of, no_choice
 from tideline_capture.sources.finding import (
     START_OVER,
     Finding,
@@ -27,6 +26,11 @@ from tideline_capture.sources.finding import (
     error,
     ok,
     warning,
+)
+from tideline_capture.sources.key_configuration import (
+    KeyConfigurations,
+    default_key,
+    key_configurations_of,
 )
 from tideline_capture.sources.postgres.catalog.tables import list_tables, read_tables
 from tideline_capture.sources.postgres.catalog.type_names import TypeNames
@@ -71,21 +75,21 @@ def run_preflight(
     slot: str,
     publication: str,
     chain_lsn: Callable[[], int | None] = lambda: None,
-    choices: Choices = no_choice,
+    key_configurations: KeyConfigurations = default_key,
 ) -> list[Finding]:
     """Return all findings about the server behind ``connection`` (psycopg2, autocommit).
 
     ``tables`` and ``exclude`` are the settings' patterns; ``chain_lsn`` reads up to which position
     the chain holds the log, 0 before it holds any, None where that cannot be known. It is read
     after the slot: a worker that runs confirms only what is in the chain. Raises Misconfigured for
-    an invalid pattern, and psycopg2's error when the connection breaks. ``choices``: the key
-    configuration of tables.
+    an invalid pattern, and psycopg2's error when the connection breaks. ``key_configurations``: the
+    key configuration of tables.
     """
     server = read_server(connection)
     every = read_relations(connection)
     roots = [one for one in every if not one.partition]
     chosen = [one for one in roots if matches(one.table, tables, exclude)]
-    chosen = _judged(connection, chosen, publication, choices)
+    chosen = _judged(connection, chosen, publication, key_configurations)
     published = read_publication(connection, publication)
     slot_facts = read_slot(connection, slot)
     captured = chain_lsn()
@@ -94,7 +98,7 @@ def run_preflight(
         *check_server(server, names),
         *check_capacity(server, slot_facts),
         *check_tables(chosen, every, role=names.role),
-        *check_images(chosen, choices),
+        *check_images(chosen, key_configurations),
         *check_publication(published, chosen, server, names.publication),
         *check_slot(slot_facts, published, server, names, chain_lsn=captured),
     )
@@ -102,17 +106,26 @@ def run_preflight(
 
 
 def _judged(
-    connection: Any, chosen: Sequence[RelationFacts], publication: str, choices: Choices
+    connection: Any,
+    chosen: Sequence[RelationFacts],
+    publication: str,
+    key_configurations: KeyConfigurations,
 ) -> list[RelationFacts]:
     """Add the catalog's judgement on tables whose key the settings choose."""
-    wanted = {one.table for one in chosen if choices(one.table) != no_choice(one.table)}
+    wanted = {
+        one.table for one in chosen if key_configurations(one.table) != default_key(one.table)
+    }
     if not wanted:
         return list(chosen)
     with connection.cursor() as cursor:
         listed = list_tables(cursor, ["*.*"], [])
         oids = [oid for oid, table in listed.items() if table in wanted]
         found = read_tables(
-            cursor, oids, publication=publication, types=TypeNames(), choices=choices
+            cursor,
+            oids,
+            publication=publication,
+            types=TypeNames(),
+            key_configurations=key_configurations,
         )
     reasons = {
         one.table: None if one.facts.problem is None else (one.facts.problem, one.facts.hint)
@@ -233,7 +246,7 @@ def check_slot(
         yield error("slot", text, "set source.slot to another name")
     elif chain_lsn == 0:
         text = f"there is a slot {names.slot}, but the chain of this pipeline is empty: another"
-        fix = f"correct store.url; or, if nobody needs the slot any more: {drop}"
+        fix = f"correct store.url; or, if no one needs the slot any more: {drop}"
         yield error("slot", f"{text} store may hold what was read from it", fix)
     elif slot.wal_status == "lost":
         text = f"the slot {names.slot} is lost: the server dropped the log that it needs"
@@ -281,7 +294,7 @@ def check(settings: Settings, chain_end: Callable[[], ChainTail]) -> list[Findin
             slot=slot_name(settings),
             publication=publication_name(settings),
             chain_lsn=chain_lsn,
-            choices=choices_of(settings),
+            key_configurations=key_configurations_of(settings),
         )
         with connection.cursor() as cursor:
             return [*found, check_clocks(read_clock(cursor))]

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from tideline.contract.patterns import matches
 from tideline.contract.schema import RESERVED_PREFIX, is_reserved
-from tideline_capture.sources.choices import Choices, ways_on
 from tideline_capture.sources.finding import Finding, error, how_many, nothing_chosen, ok, warning
+from tideline_capture.sources.key_configuration import KeyConfigurations, key_alternatives
 from tideline_capture.sources.postgres.checks.facts import RelationFacts
 from tideline_capture.sources.postgres.names import quoted
 
@@ -59,12 +59,14 @@ def parked_reason(one: RelationFacts) -> tuple[str, str | None] | None:
     return _key_reason(one, alter) if one.judged is None else one.judged.reason
 
 
-def check_images(chosen: Sequence[RelationFacts], choices: Choices) -> Iterator[Finding]:
+def check_images(
+    chosen: Sequence[RelationFacts], key_configurations: KeyConfigurations
+) -> Iterator[Finding]:
     """Check tables of which the settings want the whole row before a change, and the log lacks
     it."""
     for one in chosen:
         logged = one.identity == "f" and set(one.leaf_identities) <= {"f"}
-        if choices(one.table).image and not logged and parked_reason(one) is None:
+        if key_configurations(one.table).image and not logged and parked_reason(one) is None:
             yield warning(
                 "before_image",
                 f"the log holds of a row of {one.sql} before a change its key alone, so segments"
@@ -78,9 +80,12 @@ def _key_reason(one: RelationFacts, alter: str) -> tuple[str, str | None] | None
         return "the index of its replica identity is gone", f"{alter} REPLICA IDENTITY DEFAULT;"
     if not one.key and one.unique_index is not None:
         fix = f"{alter} REPLICA IDENTITY USING INDEX {quoted(one.unique_index)};"
-        return "it has no primary key", f"{fix} -- {ways_on(one.table)}"
+        return "it has no primary key", f"{fix} -- {key_alternatives(one.table)}"
     if not one.key:
-        return "it has no primary key", f"{alter} ADD PRIMARY KEY (…); -- {ways_on(one.table)}"
+        return (
+            "it has no primary key",
+            f"{alter} ADD PRIMARY KEY (…); -- {key_alternatives(one.table)}",
+        )
     if not set(one.key).isdisjoint(one.generated):
         return "a column of its key is generated, and such columns are not in the log", None
     if "other" in one.leaf_identities:

@@ -18,7 +18,7 @@ from tideline.contract.schema import TableId, TableSchema
 from tideline_capture.core.events import SchemaSeen
 from tideline_capture.core.facts import TableFacts
 from tideline_capture.core.visibility import invisible
-from tideline_capture.sources.choices import Choices, no_choice
+from tideline_capture.sources.key_configuration import KeyConfigurations, default_key
 from tideline_capture.sources.postgres.catalog.tables import make_schema, read_tables
 from tideline_capture.sources.postgres.catalog.type_names import TypeNames
 from tideline_capture.sources.postgres.replication.pgoutput import Relation
@@ -44,13 +44,13 @@ class Relations:
         self,
         cursor: Any,
         publication: str,
-        choices: Choices = no_choice,
+        key_configurations: KeyConfigurations = default_key,
         chosen: Callable[[TableId], bool] = lambda table: True,
     ) -> None:
         self._chosen = chosen
         self._cursor = cursor
         self._publication = publication
-        self._choices = choices
+        self._key_configurations = key_configurations
         self._types = TypeNames()
         self._schemas: dict[int, TableSchema] = {}
         self._given_up: int | None = None
@@ -62,7 +62,7 @@ class Relations:
         except KeyError:
             raise CorruptData(f"rows of relation {oid} came before its description") from None
 
-    def announce(self, relation: Relation, xid: int) -> SchemaSeen:
+    def observe(self, relation: Relation, xid: int) -> SchemaSeen:
         """Take in a Relation message of transaction ``xid``. If the columns are not those of the
         last one, return the catalog's description of the table with it."""
         seen = self._sees(xid)
@@ -78,11 +78,13 @@ class Relations:
         schema = make_schema(table, names, types, self._key(relation, facts))
         news = self._schemas.get(relation.oid) != schema
         self._schemas[relation.oid] = schema
-        told = news and seen and facts is not None and facts.schema == schema
+        is_new = news and seen and facts is not None and facts.schema == schema
         described = facts.description if seen and facts is not None else None
-        begins = told and self._chosen(table)
-        told_facts = facts if told else None
-        return SchemaSeen(schema, xid, relation.oid, told_facts, described, begins=begins)
+        starts_capture = is_new and self._chosen(table)
+        new_facts = facts if is_new else None
+        return SchemaSeen(
+            schema, xid, relation.oid, new_facts, described, starts_capture=starts_capture
+        )
 
     def close(self) -> None:
         self._cursor.connection.close()
@@ -106,7 +108,7 @@ class Relations:
             [relation.oid],
             publication=self._publication,
             types=self._types,
-            choices=self._choices,
+            key_configurations=self._key_configurations,
         )
         return found[0].facts if found else None
 
@@ -119,6 +121,6 @@ class Relations:
         if relation.identity == _FULL:
             names = {column.name for column in relation.columns}
             return known if set(known) <= names else ()
-        if self._choices(TableId(relation.schema, relation.name)).key:
+        if self._key_configurations(TableId(relation.schema, relation.name)).key:
             return known  # Not by other columns that identify the rows for the server.
         return known if set(known) == set(flagged) else flagged

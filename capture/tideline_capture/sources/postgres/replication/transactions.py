@@ -34,7 +34,6 @@ from tideline_capture.core.events import (
     Truncated,
 )
 from tideline_capture.sources.decoding import EVENT_BYTES_MAX, decoding, too_large
-from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.postgres.connect import querying, replication_failed
 from tideline_capture.sources.postgres.replication.decode import decode_rows
 from tideline_capture.sources.postgres.replication.pgoutput import (
@@ -45,7 +44,8 @@ from tideline_capture.sources.postgres.replication.pgoutput import (
     parse_message,
 )
 from tideline_capture.sources.postgres.replication.relations import Relations
-from tideline_capture.sources.postgres.watermarks import is_another, parse_mark, shortened
+from tideline_capture.sources.postgres.watermarks import is_another, parse_watermark, shortened
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 _POLL_BYTES_MAX = 1 << 20
 """Large rows must not fill the memory before the amount read is checked."""
@@ -80,7 +80,7 @@ class TransactionReader:
         cursor: Any,
         relations: Relations,
         *,
-        key: MarkKey,
+        key: WatermarkKey,
         captures: Callable[[str], bool],
         images: Callable[[str], bool] = lambda table: False,
         event_bytes_max: int = EVENT_BYTES_MAX,
@@ -209,14 +209,14 @@ class TransactionReader:
     def _control(self, payload: bytes) -> tuple[Control, ...]:
         message = parse_message(payload)
         if isinstance(message, Relation):
-            return (self._relations.announce(message, self._xid),)
+            return (self._relations.observe(message, self._xid),)
         if isinstance(message, TruncateMessage):
             tables = [self._relations.schema(oid).table for oid in message.relation_oids]
             return (Truncated(tuple(tables), self._xid),)
         if not isinstance(message, LogicalMessage) or not message.transactional:
             return ()
-        mark = parse_mark(message.prefix, message.content, self._key)
-        return () if mark is None else (mark,)
+        watermark = parse_watermark(message.prefix, message.content, self._key)
+        return () if watermark is None else (watermark,)
 
     def confirm(self, position: SourcePosition) -> None:
         """See `LogReader.confirm`."""

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from tideline.contract.errors import CorruptData, InvariantBroken
 
 Bytes = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int64]
-Marks = npt.NDArray[np.bool_]
+Offsets = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 JOINED_BYTES_MAX = 2**31 - 16
 """Offsets into the joined bytes have 32 bits (a single message stays below 1 GiB)."""
@@ -51,10 +51,10 @@ class Texts:
 
     kinds: Bytes
     columns: tuple[pa.BinaryArray, ...]
-    unchanged: Marks | None
+    unchanged: Mask | None
     before: tuple[pa.BinaryArray, ...] | None
     image: tuple[pa.BinaryArray, ...] | None = None
-    imaged: Marks | None = None
+    imaged: Mask | None = None
 
 
 def split_tuples(
@@ -79,8 +79,8 @@ class _Field:
     ``kinds`` is None when all are texts.
     """
 
-    at: Places
-    length: Places
+    at: Offsets
+    length: Offsets
     kinds: Bytes | None
 
 
@@ -121,7 +121,7 @@ class _Split:
             return Texts(kinds, arrays, unchanged, before)
         return Texts(kinds, arrays, unchanged, before, *self._image(old, markers == OLD_ROW))
 
-    def _walk(self, at: Places) -> tuple[list[_Field], Places]:
+    def _walk(self, at: Offsets) -> tuple[list[_Field], Offsets]:
         """Return the fields of the tuples whose markers are ``at``, and where each tuple ends."""
         data, numbers = self._bytes, self._numbers
         if (numbers[at] & 0xFFFF00 != self._width << 8).any():
@@ -143,18 +143,18 @@ class _Split:
         return fields, position
 
     def _newest(
-        self, old: list[_Field], new: list[_Field], rows: Places, full: Marks
+        self, old: list[_Field], new: list[_Field], rows: Offsets, full: Mask
     ) -> list[_Field]:
         """Return, of ``rows``, the new tuple's fields, or the old one's where only that has the
         value."""
-        everywhere: Marks = np.ones(len(rows), np.bool_)
+        everywhere: Mask = np.ones(len(rows), np.bool_)
         return [
             self._merged(before, after, rows, everywhere if place in self._key else full)
             for place, (before, after) in enumerate(zip(old, new, strict=True))
         ]
 
-    def _merged(self, old: _Field, new: _Field, rows: Places, old_known: Marks) -> _Field:
-        taken: Marks | slice = slice(None)
+    def _merged(self, old: _Field, new: _Field, rows: Offsets, old_known: Mask) -> _Field:
+        taken: Mask | slice = slice(None)
         if new.kinds is not None:
             filled = (new.kinds == UNCHANGED) & old_known
             if filled.any():
@@ -171,26 +171,26 @@ class _Split:
         return merged
 
     def _before(
-        self, old: list[_Field], new: list[_Field], rows: Places
+        self, old: list[_Field], new: list[_Field], rows: Offsets
     ) -> tuple[pa.BinaryArray, ...] | None:
         """Return, per key column, the old text, in rows where any key column's text differs."""
         was = [self._texts(_at_rows(old[place], rows), None) for place in self._key]
-        differs: Marks = np.zeros(len(rows), np.bool_)
+        differs: Mask = np.zeros(len(rows), np.bool_)
         for place, text in zip(self._key, was, strict=True):
             now = self._texts(_at_rows(new[place], rows), None)
             differs |= pc.fill_null(pc.not_equal(text, now), False).to_numpy(False)
         if not differs.any():
             return None
-        source: Places = np.zeros(self._rows, np.int64)
+        source: Offsets = np.zeros(self._rows, np.int64)
         source[rows] = np.arange(len(rows))
-        absent: Marks = np.ones(self._rows, np.bool_)
+        absent: Mask = np.ones(self._rows, np.bool_)
         absent[rows[differs]] = False
         picked = pa.array(source, mask=absent)
         return tuple(text.take(picked) for text in was)
 
     def _image(
-        self, old: list[_Field], imaged: Marks
-    ) -> tuple[tuple[pa.BinaryArray, ...] | None, Marks | None]:
+        self, old: list[_Field], imaged: Mask
+    ) -> tuple[tuple[pa.BinaryArray, ...] | None, Mask | None]:
         """Return, per column, the old row's texts, and which rows have one."""
         for field in old:
             if field.kinds is not None:
@@ -200,21 +200,21 @@ class _Split:
         return tuple(self._texts(field, ~imaged) for field in old), imaged
 
     def _arrays(
-        self, fields: list[_Field], deletes: Marks
-    ) -> tuple[tuple[pa.BinaryArray, ...], Marks | None]:
+        self, fields: list[_Field], deletes: Mask
+    ) -> tuple[tuple[pa.BinaryArray, ...], Mask | None]:
         some_deleted = bool(deletes.any())
-        arrays, marks = [], []
+        arrays, masks = [], []
         for place, field in enumerate(fields):
             hidden = deletes if some_deleted and place not in self._key else None
             arrays.append(self._texts(field, hidden))
             if field.kinds is not None:
-                mark = field.kinds == UNCHANGED
-                marks.append(mark if hidden is None else mark & ~hidden)
+                mask = field.kinds == UNCHANGED
+                masks.append(mask if hidden is None else mask & ~hidden)
             else:
-                marks.append(None)
-        return tuple(arrays), _stack(marks, self._rows)
+                masks.append(None)
+        return tuple(arrays), _stack(masks, self._rows)
 
-    def _texts(self, field: _Field, hidden: Marks | None) -> pa.BinaryArray:
+    def _texts(self, field: _Field, hidden: Mask | None) -> pa.BinaryArray:
         """Return the field's texts as an array; NULL where there is none, or it is ``hidden``.
 
         The joined bytes serve as one binary array of text, gap, text, gap …; every second value
@@ -242,8 +242,8 @@ def _check_shapes(kinds: Bytes, markers: Bytes) -> None:
         raise CorruptData("not a row message of pgoutput's protocol version 1")
 
 
-def _check_kinds(kinds: Bytes) -> Marks:
-    is_text: Marks = kinds == TEXT
+def _check_kinds(kinds: Bytes) -> Mask:
+    is_text: Mask = kinds == TEXT
     if not (is_text | (kinds == NULL) | (kinds == UNCHANGED)).all():
         raise CorruptData("a row message of pgoutput holds a value that is not text")
     return is_text
@@ -253,13 +253,13 @@ def _kinds(field: _Field, rows: int) -> Bytes:
     return np.full(rows, TEXT, np.uint8) if field.kinds is None else field.kinds.copy()
 
 
-def _at_rows(field: _Field, rows: Places) -> _Field:
+def _at_rows(field: _Field, rows: Offsets) -> _Field:
     kinds = None if field.kinds is None else field.kinds[rows]
     return _Field(field.at[rows], field.length[rows], kinds)
 
 
-def _stack(marks: Sequence[Marks | None], rows: int) -> Marks | None:
-    if not any(mark is not None and mark.any() for mark in marks):
+def _stack(masks: Sequence[Mask | None], rows: int) -> Mask | None:
+    if not any(mask is not None and mask.any() for mask in masks):
         return None
-    nothing: Marks = np.zeros(rows, np.bool_)
-    return np.stack([nothing if mark is None else mark for mark in marks], axis=1)
+    nothing: Mask = np.zeros(rows, np.bool_)
+    return np.stack([nothing if mask is None else mask for mask in masks], axis=1)

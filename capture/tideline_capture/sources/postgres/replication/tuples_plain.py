@@ -23,7 +23,7 @@ from tideline_capture.sources.postgres.replication.tuples import (
     TEXT,
     UNCHANGED,
     UPDATE,
-    Marks,
+    Mask,
     Texts,
 )
 
@@ -51,14 +51,14 @@ def split_tuples_plainly(
         before.append(old if changed else None)
         rows.append(row)
         images.append(whole if image else None)
-    marks: Marks = np.array(
+    masks: Mask = np.array(
         [[value is _Missing.UNCHANGED for value in row] for row in rows], np.bool_
     )
-    imaged: Marks = np.array([whole is not None for whole in images], np.bool_)
+    imaged: Mask = np.array([whole is not None for whole in images], np.bool_)
     return Texts(
         np.frombuffer(bytes(payload[0] for payload in payloads), np.uint8),
         tuple(_array([row[at] for row in rows]) for at in range(columns)),
-        marks if marks.any() else None,
+        masks if masks.any() else None,
         _arrays_of(before, key),
         _arrays_of(images, range(columns)),
         imaged if imaged.any() else None,

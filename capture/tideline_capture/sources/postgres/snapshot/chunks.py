@@ -21,18 +21,17 @@ import pyarrow.compute as pc
 from tideline.contract.errors import InvariantBroken, Unavailable
 from tideline.contract.schema import TableSchema, parse_table
 from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
-from tideline_capture.core.events import MarkKind
+from tideline_capture.core.events import WatermarkKind
 from tideline_capture.core.facts import Snapshot
 from tideline_capture.points import OnPoint, pass_by
-from tideline_capture.sources.choices import Choices, no_choice
 from tideline_capture.sources.chunks import (
     GONE,
-    MarkedChunkReader,
     SourceChunk,
     TypedChunk,
+    WatermarkedChunkReader,
     is_last,
 )
-from tideline_capture.sources.mark_key import MarkKey
+from tideline_capture.sources.key_configuration import KeyConfigurations, default_key
 from tideline_capture.sources.postgres.catalog.tables import PostgresCatalogTable, read_tables
 from tideline_capture.sources.postgres.catalog.type_names import TypeNames
 from tideline_capture.sources.postgres.connect import query_failed, querying
@@ -46,8 +45,9 @@ from tideline_capture.sources.postgres.snapshot.snapshot_copy import (
     begin_page_copy,
     take_hold,
 )
-from tideline_capture.sources.postgres.watermarks import write_mark
+from tideline_capture.sources.postgres.watermarks import write_watermark
 from tideline_capture.sources.streams import Streams
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 _OID = """
 SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -61,41 +61,41 @@ _PASSING = ("40", "53", "57014")
 or disk, a cancelled statement."""
 
 
-class CopyChunkReader(MarkedChunkReader[PostgresCatalogTable, PageCopy]):
-    """A `ChunkReader`. ``marks`` and ``reads`` are two SQL connections in autocommit; tables
+class CopyChunkReader(WatermarkedChunkReader[PostgresCatalogTable, PageCopy]):
+    """A `ChunkReader`. ``watermarks`` and ``reads`` are two SQL connections in autocommit; tables
     without a key are copied on ones that ``connect`` makes."""
 
     errors = psycopg2.Error
 
     def __init__(  # noqa: PLR0913 - what a reader is made of
         self,
-        marks: Any,
+        watermarks: Any,
         reads: Any,
         *,
-        key: MarkKey,
+        key: WatermarkKey,
         publication: str,
         lock_timeout_s: float,
         fence_timeout_s: float,
         on_point: OnPoint = pass_by,
-        choices: Choices = no_choice,
+        key_configurations: KeyConfigurations = default_key,
         copies: Streams[PageCopy] | None = None,
         connect: Callable[[], Any] | None = None,
     ) -> None:
         super().__init__(copies, on_point)
-        self._marks = marks
+        self._watermarks = watermarks
         self._reads = reads
         self._key = key
         self._publication = publication
         self._lock_timeout_s = lock_timeout_s
-        self._fence = Fence(marks, timeout_s=fence_timeout_s)
-        self._choices = choices
+        self._fence = Fence(watermarks, timeout_s=fence_timeout_s)
+        self._key_configurations = key_configurations
         self._connect = connect
         self._types = TypeNames()
 
-    def write_mark(self, kind: MarkKind, token: str) -> None:
-        """See `MarkedChunkReader.write_mark`."""
-        with self._marks.cursor() as cursor:
-            write_mark(cursor, self._key, kind, token)
+    def write_watermark(self, kind: WatermarkKind, token: str) -> None:
+        """See `WatermarkedChunkReader.write_watermark`."""
+        with self._watermarks.cursor() as cursor:
+            write_watermark(cursor, self._key, kind, token)
 
     def write_high(self, order: ChunkOrder) -> None:
         """See `ChunkReader.write_high`."""
@@ -103,7 +103,7 @@ class CopyChunkReader(MarkedChunkReader[PostgresCatalogTable, PageCopy]):
             super().write_high(order)
 
     def pass_fence(self, on_waiting: Callable[[str | None], None]) -> str | None:
-        """See `MarkedChunkReader.pass_fence`."""
+        """See `WatermarkedChunkReader.pass_fence`."""
         blocked = self._fence.pass_(on_waiting)
         if blocked is None:
             self.on_point("after-fence")
@@ -112,7 +112,7 @@ class CopyChunkReader(MarkedChunkReader[PostgresCatalogTable, PageCopy]):
     def refused(
         self, order: ChunkOrder, error: Exception, on_waiting: Callable[[str | None], None]
     ) -> ChunkFailed:
-        """See `MarkedChunkReader.refused`."""
+        """See `WatermarkedChunkReader.refused`."""
         if isinstance(error, psycopg2.errors.LockNotAvailable):
             on_waiting("another session holds a lock on the table")
             return ChunkFailed(order.token, "the table is locked", None, retry=True)
@@ -125,7 +125,7 @@ class CopyChunkReader(MarkedChunkReader[PostgresCatalogTable, PageCopy]):
     def _forbidden(self, order: ChunkOrder) -> ChunkFailed:
         """Return the failure of a chunk that the role may not read, or not with all of its rows."""
         table = parse_table(order.table)
-        with querying(), self._marks.cursor() as cursor:
+        with querying(), self._watermarks.cursor() as cursor:
             cursor.execute(_HIDES_ROWS, (table.schema, table.name))
             found = cursor.fetchone()
             cursor.execute("SELECT session_user::text")
@@ -139,12 +139,12 @@ class CopyChunkReader(MarkedChunkReader[PostgresCatalogTable, PageCopy]):
         return ChunkFailed(order.token, what, pasteable(hint), retry=False)
 
     def close(self) -> None:
-        self._marks.close()
+        self._watermarks.close()
         self._reads.close()
         super().close()
 
     def begin_copy(self, order: ChunkOrder) -> PageCopy | ChunkFailed:
-        """See `MarkedChunkReader.begin_copy`."""
+        """See `WatermarkedChunkReader.begin_copy`."""
         if self._connect is None:
             raise InvariantBroken("a reader that makes no connections was to copy a table")
         connection = self._connect()
@@ -161,7 +161,7 @@ class CopyChunkReader(MarkedChunkReader[PostgresCatalogTable, PageCopy]):
         return copy
 
     def read(self, order: ChunkOrder) -> SourceChunk | ChunkFailed:
-        """See `MarkedChunkReader.read`."""
+        """See `WatermarkedChunkReader.read`."""
         name = qualified(parse_table(order.table))
         with self._reads.cursor() as cursor:
             cursor.execute(BEGIN)
@@ -184,7 +184,7 @@ class CopyChunkReader(MarkedChunkReader[PostgresCatalogTable, PageCopy]):
             [row[0] for row in cursor.fetchall()],
             publication=self._publication,
             types=self._types,
-            choices=self._choices,
+            key_configurations=self._key_configurations,
         )
         return found[0] if found else None
 
@@ -195,7 +195,7 @@ class CopyChunkReader(MarkedChunkReader[PostgresCatalogTable, PageCopy]):
         schema: TableSchema,
         snapshot: Snapshot,
     ) -> SourceChunk:
-        """See `MarkedChunkReader.send`."""
+        """See `WatermarkedChunkReader.send`."""
         with self._reads.cursor() as cursor:
 
             def ask(asked: ChunkOrder) -> CopiedRows:

@@ -24,7 +24,7 @@ SELECT 'the prepared transaction of ' || prepared::text FROM pg_catalog.pg_prepa
 ORDER BY prepared LIMIT 1
 """
 _PAUSE_S = (0.002, 0.2)
-_TELL_S = 1.0
+_REPORT_S = 1.0
 
 
 class Fence:
@@ -41,18 +41,18 @@ class Fence:
         """
         with self._connection.cursor() as cursor:
             border = self._number(cursor, _NEXT)
-            begun = told = time.monotonic()
+            begun = reported = time.monotonic()
             pause = _PAUSE_S[0]
             while self._number(cursor, _OLDEST) < border:
                 now = time.monotonic()
                 if now - begun >= self._timeout_s:
                     return f"an older transaction did not end: {blocker(cursor)}"
-                if now - told > _TELL_S:
-                    told = now
+                if now - reported > _REPORT_S:
+                    reported = now
                     on_waiting(f"waiting for {blocker(cursor)} to end")
                 time.sleep(pause)
                 pause = min(pause * 1.5, _PAUSE_S[1])
-            if told > begun:
+            if reported > begun:
                 on_waiting(None)
         return None
 

@@ -33,9 +33,9 @@ from tideline_capture.core.open_requests import (
     REREAD_BYTES_MAX,
     OpenRequests,
 )
-from tideline_capture.core.requests import choosing
-from tideline_capture.core.requests.choosing import COMPARISONS_MAX, TableNames
+from tideline_capture.core.requests import table_selection
 from tideline_capture.core.requests.intake import WORK_MAX
+from tideline_capture.core.requests.table_selection import COMPARISONS_MAX, TableNames
 
 TABLE_BYTES = 400
 """Of a dump of a table in the open state, besides its name and its last key."""
@@ -56,7 +56,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
         return matches
 
-    monkeypatch.setattr(choosing, "matcher", counting)
+    monkeypatch.setattr(table_selection, "matcher", counting)
     yield seen
 
 
@@ -108,8 +108,8 @@ class TestPatterns:
     def test_a_named_schema_is_looked_at_alone(self, compared: list[str]) -> None:
         names = TableNames()
         names.update([*captured(1_000), "a.x", "a.y", "b.x"])
-        choice = names.choose(["a.*", "b.*", "a.x"])
-        assert choice.hits == (("a.x", "a.y"), ("b.x",), ("a.x",))
+        selection = names.choose(["a.*", "b.*", "a.x"])
+        assert selection.hits == (("a.x", "a.y"), ("b.x",), ("a.x",))
         assert len(compared) == 3
 
     def test_tables_that_come_and_go(self) -> None:
@@ -273,7 +273,7 @@ class TestState:
         opened, recent = OpenRequests(OpenState()), RecentAnswers((), 256)
         for number in range(20):
             opened.accept(DumpRequest(f"r{number}", ("*.*",)), captured(2_000))
-            opened.fail(f"r{number}", "it was cancelled by somebody")
+            opened.fail(f"r{number}", "it was cancelled by someone")
             for answer in opened.take_ended():
                 recent.remember(answer)
         assert len(msgspec.json.encode(recent.all)) <= RECENT_BYTES_MAX

@@ -14,9 +14,14 @@ from tests.fixtures.core import SCHEMA as KEYED
 from tests.fixtures.core import Driver, facts_with
 from tideline.contract.schema import Column, TableSchema
 from tideline_capture.core.chunks import Chunk, ChunkFailed
-from tideline_capture.core.events import MarkKind, Rows, SchemaSeen
+from tideline_capture.core.events import Rows, SchemaSeen, WatermarkKind
 from tideline_capture.core.facts import Snapshot, TableFacts
-from tideline_capture.core.snapshots.copies import SEEN_MAX, Pulse, SnapshotPlace, place_of
+from tideline_capture.core.snapshots.copies import (
+    SEEN_MAX,
+    Probe,
+    SnapshotPosition,
+    snapshot_position,
+)
 
 SCHEMA = TableSchema("public.bag", (Column("a", "int32", "int"),), ())
 FACTS = TableFacts(SCHEMA.table, SCHEMA, 1, "1", (), "", "", "m")
@@ -31,12 +36,12 @@ def rows(*changes: tuple[int, int]) -> Rows:
     return Rows(SCHEMA, pa.RecordBatch.from_arrays(arrays, names=["_tl_seq", "_tl_tx"]))
 
 
-def chunk(snapshot: Snapshot, pulses: tuple[tuple[str, int], ...] | None = None) -> Chunk:
+def chunk(snapshot: Snapshot, probes: tuple[tuple[str, int], ...] | None = None) -> Chunk:
     empty = pa.RecordBatch.from_arrays([], names=[])
-    return Chunk("t", FACTS, empty, (), None, None, False, snapshot, pulses=pulses)
+    return Chunk("t", FACTS, empty, (), None, None, False, snapshot, probes=probes)
 
 
-def counted(place: SnapshotPlace, seqs: list[int]) -> list[int]:
+def counted(place: SnapshotPosition, seqs: list[int]) -> list[int]:
     """The changes that add to a copy at ``place``."""
     seen = {seq for first, last in place.seen for seq in range(first, last + 1)}
     return [seq for seq in seqs if seq > place.seq and seq not in seen]
@@ -55,7 +60,7 @@ def test_by_transactions(seed: int) -> None:
     snapshot = Snapshot((7 << 32) + 1000, (7 << 32) + 1020, tuple(int(one) for one in ids))
     cut = rng.randrange(len(changes) + 1)
     events = [rows(*part) for part in (changes[:cut], changes[cut:]) if part]
-    place = place_of(events, chunk(snapshot), low_seq=LOW, high_seq=seq + 5, pulses=[])
+    place = snapshot_position(events, chunk(snapshot), low_seq=LOW, high_seq=seq + 5, probes=[])
     assert place is not None
     seqs = [seq for seq, _ in changes]
     assert counted(place, seqs) == [seq for seq, tx in changes if tx in hidden]
@@ -65,7 +70,10 @@ def test_by_transactions(seed: int) -> None:
 def test_too_many_exceptions_are_no_place() -> None:
     changes = [(LOW + n, n % 2) for n in range(1, 2 * SEEN_MAX + 4)]
     snapshot = Snapshot(1, 2, (1,))
-    assert place_of([rows(*changes)], chunk(snapshot), low_seq=LOW, high_seq=999, pulses=[]) is None
+    assert (
+        snapshot_position([rows(*changes)], chunk(snapshot), low_seq=LOW, high_seq=999, probes=[])
+        is None
+    )
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -76,14 +84,14 @@ def test_between_pulses(seed: int) -> None:
     cut = rng.randrange(len(log) + 1)
     seq, numbers = LOW, {"0": 0, "1": 0}
     shown: dict[str, int] = {}
-    changes, pulses, hidden = [], [], []
+    changes, probes, hidden = [], [], []
     for at, what in enumerate(log):
         if what.startswith("pulse"):
-            lane = what[-1]
-            numbers[lane] += 1
-            pulses.append(Pulse(lane, numbers[lane], seq))
+            writer = what[-1]
+            numbers[writer] += 1
+            probes.append(Probe(writer, numbers[writer], seq))
             if at < cut:
-                shown[lane] = numbers[lane]
+                shown[writer] = numbers[writer]
             continue
         seq += 1
         if what == "change":
@@ -92,7 +100,7 @@ def test_between_pulses(seed: int) -> None:
                 hidden.append(seq)
     events = [rows(*changes)] if changes else []
     last = chunk(Snapshot(0, 0, ()), tuple(shown.items()))
-    place = place_of(events, last, low_seq=LOW, high_seq=seq, pulses=pulses)
+    place = snapshot_position(events, last, low_seq=LOW, high_seq=seq, probes=probes)
     before = max((at for at, what in enumerate(log[:cut]) if what[:5] == "pulse"), default=-1)
     after = min((at for at in range(cut, len(log)) if log[at][:5] == "pulse"), default=len(log))
     if "change" in log[before + 1 : after]:
@@ -118,18 +126,18 @@ def test_a_copy_that_fails_again_and_again_is_tried_less_and_less_often() -> Non
         driver.now += 1000
         order = driver.core.next_order(now=driver.now)
         assert order is not None and order.after_key is not None
-        failed = ChunkFailed(order.token, "its snapshot is gone", None, retry=True, anew=True)
+        failed = ChunkFailed(order.token, "its snapshot is gone", None, retry=True, restart=True)
         driver.core.on_chunk(failed, now=driver.now)
-        (told,) = driver.core.answers(now=driver.now)
-        assert "begins anew" in str(told.tables[0].waiting)
+        (reported,) = driver.core.answers(now=driver.now)
+        assert "starts again" in str(reported.tables[0].waiting)
         failed_at = driver.now
         while (order := driver.core.next_order(now=driver.now)) is None:
             driver.now += 0.5
         assert order.after_key is None, "from the beginning"
         waited.append(driver.now - failed_at)
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.answer(order, [], facts=BAG, last_key=("token", "0", "0"), complete=False)
-        driver.mark(MarkKind.HIGH, order.token)
+        driver.mark(WatermarkKind.HIGH, order.token)
     assert waited == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
@@ -144,8 +152,8 @@ def test_its_snapshot_is_wanted_however_long_the_next_chunk_is_in_coming(delay_m
     driver.core.state.requests.pause(None, paused=True)
     driver.answer(order, [], facts=BAG, last_key=("token", "1", "0"), complete=False)
     assert driver.core.dumps.copies == {"token"}, "a chunk is still under way"
-    driver.mark(MarkKind.LOW, order.token)
-    driver.mark(MarkKind.HIGH, order.token)
+    driver.mark(WatermarkKind.LOW, order.token)
+    driver.mark(WatermarkKind.HIGH, order.token)
     assert driver.core.dumps.copies == frozenset(), "a pause may last for ever"
     driver.core.state.requests.pause(None, paused=False)
     driver.now += 4000

@@ -29,19 +29,19 @@ from tideline.contract.manifest import TableCondition
 from tideline.contract.receipt import reread_request
 from tideline.contract.request import DumpRequest, RequestState
 from tideline.contract.schema import Column, TableSchema
-from tideline_capture.core.chunks import ChunkFailed, ChunkOrder, ChunkRead, MarksWritten
-from tideline_capture.core.events import LogBatch, MarkKind, RequestArrived, SchemaSeen
+from tideline_capture.core.chunks import ChunkFailed, ChunkOrder, ChunkRead, WatermarksWritten
+from tideline_capture.core.events import LogBatch, RequestArrived, SchemaSeen, WatermarkKind
 from tideline_capture.core.facts import Snapshot
 
 KEYLESS = TableSchema(TABLE, SCHEMA.columns, ())
 
 
 def whole_rows(driver: Driver) -> list[int]:
-    return [row[2] for row in emitted(driver.seal()) if row[1] == "r"]
+    return [row[2] for row in emitted(driver.close_segment()) if row[1] == "r"]
 
 
 class TestBegunAnew:
-    """A dump that begins anew reads from the first key on, whatever was ordered before."""
+    """A dump that starts again reads from the first key on, whatever was ordered before."""
 
     def test_between_order_and_low_mark(self) -> None:
         driver = started()
@@ -50,23 +50,23 @@ class TestBegunAnew:
         order = driver.order()
         assert order.after_key == ("2",)
         driver.catalog(facts_with(storage="11"))
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.answer(order, [(3, "c")], facts=facts_with(storage="11"))
-        driver.mark(MarkKind.HIGH, order.token)
-        sealed = driver.seal()
-        assert sealed.floors == ()
+        driver.mark(WatermarkKind.HIGH, order.token)
+        sealed = driver.close_segment()
+        assert sealed.deletes_before == ()
         assert driver.order().after_key is None
 
     def test_between_low_and_high_mark(self) -> None:
         driver = started()
         driver.ask()
         driver.dump([(1, "a"), (2, "b")], complete=False)
-        driver.seal()
+        driver.close_segment()
         order = driver.order()
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.catalog(facts_with(storage="11"))
         driver.answer(order, [(3, "c")], facts=facts_with(storage="11"))
-        driver.mark(MarkKind.HIGH, order.token)
+        driver.mark(WatermarkKind.HIGH, order.token)
         assert whole_rows(driver) == []
         assert driver.order().after_key is None
 
@@ -77,10 +77,12 @@ class TestBegunAnew:
         driver.catalog(facts_with(storage="11"))
         driver.change(("c", 7, "x"))
         low = driver.core.state.last_seq
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.answer(order, [(3, "c")], facts=facts_with(storage="11"))
-        driver.mark(MarkKind.HIGH, order.token)
-        assert [floor.seq for floor in driver.seal().floors] == [low]
+        driver.mark(WatermarkKind.HIGH, order.token)
+        assert [delete_before.seq for delete_before in driver.close_segment().deletes_before] == [
+            low
+        ]
 
 
 class TestParked:
@@ -88,9 +90,9 @@ class TestParked:
         driver = started()
         driver.catalog()
         driver.catalog()
-        driver.seal()
+        driver.close_segment()
         driver.ask()
-        sealed = driver.seal()
+        sealed = driver.close_segment()
         assert [answer.state for answer in sealed.refused] == [RequestState.REFUSED]
         assert "parked" in str(sealed.refused[0].error)
         assert driver.core.next_order(now=1000.0) is None
@@ -107,7 +109,7 @@ class TestParked:
         parked = LogBatch((), 0, (), None, False, np.array([], np.int64), ((TABLE, "id"),))
         driver.core.on_batch(parked, now=driver.now)
         driver.ask(keys=(("1",),))
-        assert driver.seal().refused[0].error is not None
+        assert driver.close_segment().refused[0].error is not None
         assert driver.core.state.tables[TABLE].condition is TableCondition.PARKED
 
     def test_a_table_that_loses_its_key_in_the_log_is_parked(self) -> None:
@@ -115,7 +117,7 @@ class TestParked:
         driver.ask()
         driver.log(None, SchemaSeen(KEYLESS))
         assert not driver.core.state.captures(TABLE)
-        assert driver.seal().finished[0].state is RequestState.FAILED
+        assert driver.close_segment().finished[0].state is RequestState.FAILED
         driver.catalog(FACTS)
         assert driver.core.state.tables[TABLE].condition is TableCondition.UNPROVEN
         assert driver.core.state.schema(TABLE) == FACTS.schema
@@ -125,9 +127,9 @@ class TestParked:
         driver.catalog(FACTS, OTHER_FACTS)
         driver.dump([], facts=OTHER_FACTS)
         driver.ask(tables=(TABLE, OTHER))
-        driver.seal()
+        driver.close_segment()
         driver.core.run(driver.core.conditions.park(OTHER, reason="r", hint=None, cause="catalog"))
-        sealed = driver.seal()
+        sealed = driver.close_segment()
         assert sealed.state_changed
         states = {dump.table: dump.state for dump in sealed.state.requests[0].dumps}
         assert states == {TABLE: "accepted", OTHER: "failed"}
@@ -160,10 +162,10 @@ class TestFence:
         driver.ask()
         order = driver.order()
         assert not order.fence
-        driver.core.dumps.orders.joined(TABLE)
-        driver.mark(MarkKind.LOW, order.token)
+        driver.core.dumps.scheduler.joined(TABLE)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.answer(order, [(1, "a")])
-        driver.mark(MarkKind.HIGH, order.token)
+        driver.mark(WatermarkKind.HIGH, order.token)
         assert whole_rows(driver) == []
         assert driver.order().fence
 
@@ -176,9 +178,9 @@ class TestFence:
         order = driver.order()
         for xid in (LATE, LATE + 1, LATE + 2):
             driver.log(make_rows([("u", 1, "new")], core.state.next_seq), xid=xid)
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.answer(order, [(1, "old")], snapshot=BEFORE_LATE)
-        driver.mark(MarkKind.HIGH, order.token)
+        driver.mark(WatermarkKind.HIGH, order.token)
         assert whole_rows(driver) == []
 
     def test_what_a_chunk_shows_is_forgotten_before_its_low_mark_comes(self) -> None:
@@ -191,15 +193,15 @@ class TestFence:
         driver.answer(order, [(1, "a")])
         for _ in range(9):
             driver.change(("u", 2, "x"))
-        driver.mark(MarkKind.LOW, order.token)
-        driver.mark(MarkKind.HIGH, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.HIGH, order.token)
         assert whole_rows(driver) == [1]
 
     def test_a_snapshot_counts_as_soon_as_the_low_mark_was_read(self) -> None:
         driver = started()
         driver.ask()
         order = driver.order()
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.log(make_rows([("u", 1, "new")], driver.core.state.next_seq), xid=LATE)
         driver.core.on_snapshot(Snapshot(LATE + 1, LATE + 1, ()))
         assert len(driver.core.dumps.unseen) == 0
@@ -218,7 +220,7 @@ class TestKeys:
         driver = started()
         driver.ask(keys=self.KEYS, chunk_rows=2)
         driver.dump([(1, "a")])
-        core = make_core(driver.seal().state)
+        core = make_core(driver.close_segment().state)
         order = core.next_order(now=1000.0)
         assert order is not None and order.keys == (("3",),)
 
@@ -227,7 +229,7 @@ class TestKeys:
         driver.ask(keys=self.KEYS, chunk_rows=2)
         driver.dump([(1, "a"), (2, "b")])
         driver.dump([(3, "c")])
-        answer = driver.seal().finished[0]
+        answer = driver.close_segment().finished[0]
         assert (answer.state, answer.tables[0].rows) == (RequestState.DONE, 3)
 
 
@@ -247,12 +249,12 @@ def test_an_ended_request_is_told_as_such_once_that_is_durable(known: bool) -> N
     driver = started()
     driver.ask()
     driver.dump([])
-    answer = driver.seal().finished[0]
+    answer = driver.close_segment().finished[0]
     if known:
         driver.core.state.recent.durable([replace(answer, manifest_number=17)])
-    told = driver.ask()
-    assert (None if told is None else told.manifest_number) == (17 if known else None)
-    assert (told is not None) is known
+    reported = driver.ask()
+    assert (None if reported is None else reported.manifest_number) == (17 if known else None)
+    assert (reported is not None) is known
 
 
 def test_a_table_that_cannot_be_read_does_not_hold_up_the_others() -> None:
@@ -266,9 +268,9 @@ def test_a_table_that_cannot_be_read_does_not_hold_up_the_others() -> None:
     driver.core.on_chunk(locked, now=driver.now)
     other = driver.core.next_order(now=driver.now)
     assert other is not None and other.table == OTHER
-    driver.mark(MarkKind.LOW, other.token)
+    driver.mark(WatermarkKind.LOW, other.token)
     driver.answer(other, [], facts=OTHER_FACTS)
-    driver.mark(MarkKind.HIGH, other.token)
+    driver.mark(WatermarkKind.HIGH, other.token)
     assert driver.order().table == TABLE
 
 
@@ -277,7 +279,7 @@ def test_a_request_that_cannot_be_understood_stops_nobody_else(pattern: str) -> 
     """It would come again after every start."""
     driver = started()
     driver.ask(tables=(pattern,))
-    refused = driver.seal().refused[0]
+    refused = driver.close_segment().refused[0]
     assert refused.state is RequestState.REFUSED and "not a pattern" in str(refused.error)
 
 
@@ -297,7 +299,7 @@ def test_ids_that_mean_something_to_us_are_not_to_be_had(request_id: str) -> Non
     driver = started()
     driver.ask(request_id, keys=(("1",),))
     begins = f"{request_id.partition(':')[0]}:"
-    assert f"begin with {begins!r}" in str(driver.seal().refused[0].error)
+    assert f"begin with {begins!r}" in str(driver.close_segment().refused[0].error)
     assert request_id not in driver.core.state.requests
 
 
@@ -317,7 +319,7 @@ class TestUnknownTable:
         driver.catalog(FACTS)
         assert driver.core.state.segment.refused == []
         driver.catalog(FACTS)
-        assert "no captured table matches" in str(driver.seal().refused[0].error)
+        assert "no captured table matches" in str(driver.close_segment().refused[0].error)
 
     def test_rounds_of_a_worker_before_us_do_not_count(self) -> None:
         """Their marks lie in the log that is read again, and what they found went with it."""
@@ -325,9 +327,9 @@ class TestUnknownTable:
         driver.ask()
         for token in ("theirs-1", "theirs-2", "theirs-3"):
             driver.begin_round(token)
-            driver.mark(MarkKind.HEARTBEAT, token)
+            driver.mark(WatermarkKind.HEARTBEAT, token)
         driver.catalog(FACTS)
-        assert "r1" in driver.seal().accepted
+        assert "r1" in driver.close_segment().accepted
 
     def test_it_is_accepted_once_it_is_there(self) -> None:
         driver = Driver()
@@ -336,7 +338,7 @@ class TestUnknownTable:
         driver.catalog(FACTS)
         waits.append(driver.core.intake.waits)
         assert waits == [True, False]
-        assert "r1" in driver.seal().accepted
+        assert "r1" in driver.close_segment().accepted
 
     def test_asking_again_meanwhile_changes_nothing(self) -> None:
         driver = Driver()
@@ -344,7 +346,7 @@ class TestUnknownTable:
         again = RequestArrived("m-again", DumpRequest("r1", (TABLE,)))
         driver.core.on_arrival(again)
         driver.catalog(FACTS)
-        sealed = driver.seal()
+        sealed = driver.close_segment()
         assert sealed.accepted.count("r1") == 1
         assert sealed.messages == ("m-again", "m-r1")
 
@@ -363,58 +365,58 @@ class TestMarksThatDoNotCome:
         driver = started()
         driver.ask()
         order = driver.order()
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.answer(order, [(1, "a")])
         return driver, order
 
     def test_they_are_missed(self) -> None:
         driver, order = self.ordered()
-        driver.core.on_chunk(MarksWritten(order.token), now=driver.now)
-        with pytest.raises(Unavailable, match=r"the marks of a chunk of public\.t"):
+        driver.core.on_chunk(WatermarksWritten(order.token), now=driver.now)
+        with pytest.raises(Unavailable, match=r"the watermarks of a chunk of public\.t"):
             driver.catalog(FACTS)
 
     def read_ahead(self) -> tuple[Driver, ChunkOrder, ChunkOrder]:
-        """One chunk is still to be answered, and the next one was; neither has a high mark."""
+        """One chunk is still to be answered, and the next one was; neither has a high watermark."""
         driver = started()
         driver.ask()
         first = driver.order()
-        driver.mark(MarkKind.LOW, first.token)
+        driver.mark(WatermarkKind.LOW, first.token)
         driver.core.on_chunk(ChunkRead(first.token, ("5",), False), now=driver.now)
         ahead = driver.order()
-        driver.mark(MarkKind.LOW, ahead.token)
+        driver.mark(WatermarkKind.LOW, ahead.token)
         driver.answer(ahead, [(6, "b")])
         return driver, first, ahead
 
     def test_a_chunk_that_waits_for_its_turn_misses_none(self) -> None:
         """It was read ahead, its marks have come, and the chunk before it takes longer."""
         driver, first, ahead = self.read_ahead()
-        driver.mark(MarkKind.HIGH, ahead.token)
-        driver.core.on_chunk(MarksWritten(ahead.token), now=driver.now)
+        driver.mark(WatermarkKind.HIGH, ahead.token)
+        driver.core.on_chunk(WatermarksWritten(ahead.token), now=driver.now)
         driver.catalog(FACTS)
         driver.answer(first, [(5, "a")], complete=False)
-        driver.mark(MarkKind.HIGH, first.token)
+        driver.mark(WatermarkKind.HIGH, first.token)
         assert whole_rows(driver) == [5, 6]
 
     def test_marks_that_come_between_two_heartbeats_are_not_missed(self) -> None:
         """They were written before the second one, and come before it."""
         driver, first, ahead = self.read_ahead()
-        driver.core.on_chunk(MarksWritten(ahead.token), now=driver.now)
+        driver.core.on_chunk(WatermarksWritten(ahead.token), now=driver.now)
         driver.begin_round("r")
         driver.core.on_catalog(driver.round("r", FACTS))
-        driver.mark(MarkKind.HIGH, ahead.token)
-        driver.mark(MarkKind.HEARTBEAT, "r")
+        driver.mark(WatermarkKind.HIGH, ahead.token)
+        driver.mark(WatermarkKind.HEARTBEAT, "r")
         driver.answer(first, [(5, "a")], complete=False)
-        driver.mark(MarkKind.HIGH, first.token)
+        driver.mark(WatermarkKind.HIGH, first.token)
         assert whole_rows(driver) == [5, 6]
 
     def test_a_heartbeat_that_was_written_before_them_says_nothing(self) -> None:
         driver, order = self.ordered()
         driver.begin_round("early")
         driver.core.on_catalog(driver.round("early", FACTS))
-        driver.core.on_chunk(MarksWritten(order.token), now=driver.now)
-        driver.mark(MarkKind.HEARTBEAT, "early")
+        driver.core.on_chunk(WatermarksWritten(order.token), now=driver.now)
+        driver.mark(WatermarkKind.HEARTBEAT, "early")
         driver.begin_round("late")
         driver.core.on_catalog(driver.round("late", FACTS))
-        driver.mark(MarkKind.HIGH, order.token)
-        driver.mark(MarkKind.HEARTBEAT, "late")
+        driver.mark(WatermarkKind.HIGH, order.token)
+        driver.mark(WatermarkKind.HEARTBEAT, "late")
         assert whole_rows(driver) == [1]

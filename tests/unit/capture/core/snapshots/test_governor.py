@@ -63,7 +63,7 @@ def test_the_end_of_a_table_is_no_full_chunk() -> None:
     order = driver.order()
     read = ChunkRead(order.token, ("3",), complete=True, rows=3, took_s=0.001)
     driver.core.on_chunk(read, now=driver.now)
-    governed = driver.core.dumps.orders.governor.rows_max(order.table, order.rows_max)
+    governed = driver.core.dumps.scheduler.governor.rows_max(order.table, order.rows_max)
     assert governed == order.rows_max == 5_000
 
 

@@ -1,4 +1,4 @@
-"""The chunk that is read while the one before it waits for its high mark."""
+"""The chunk that is read while the one before it waits for its high watermark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.fixtures.core import (
 )
 from tideline.contract.request import RequestState
 from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
-from tideline_capture.core.events import MarkKind
+from tideline_capture.core.events import WatermarkKind
 from tideline_capture.core.facts import Snapshot
 
 AFTER_LATE = Snapshot(LATE + 1, LATE + 1, ())
@@ -33,18 +33,18 @@ def two_chunks(driver: Driver) -> tuple[ChunkOrder, ChunkOrder]:
     """The first chunk's rows are 1 and 2; it and the order of the second are under way."""
     driver.ask()
     first = driver.order()
-    driver.mark(MarkKind.LOW, first.token)
+    driver.mark(WatermarkKind.LOW, first.token)
     driver.answer(first, [(1, "a"), (2, "b")], complete=False)
     return first, driver.order()
 
 
 def pass_window(driver: Driver, order: ChunkOrder) -> None:
-    driver.mark(MarkKind.LOW, order.token)
-    driver.mark(MarkKind.HIGH, order.token)
+    driver.mark(WatermarkKind.LOW, order.token)
+    driver.mark(WatermarkKind.HIGH, order.token)
 
 
 def dumped(driver: Driver) -> list[tuple[int, str | None]]:
-    return [(row[2], row[3]) for row in emitted(driver.seal()) if row[1] == "r"]
+    return [(row[2], row[3]) for row in emitted(driver.close_segment()) if row[1] == "r"]
 
 
 def test_it_begins_behind_the_chunk_that_waits() -> None:
@@ -53,9 +53,9 @@ def test_it_begins_behind_the_chunk_that_waits() -> None:
     assert second.after_key == ("2",)
     assert driver.core.next_order(now=driver.now + 9) is None
     driver.answer(second, [(3, "c")])
-    driver.mark(MarkKind.HIGH, first.token)
+    driver.mark(WatermarkKind.HIGH, first.token)
     pass_window(driver, second)
-    sealed = driver.seal()
+    sealed = driver.close_segment()
     assert [row[2] for row in emitted(sealed)] == [1, 2, 3]
     assert sealed.finished[0].tables[0].rows == 3
 
@@ -65,56 +65,56 @@ def test_it_is_worth_nothing_when_the_one_before_must_be_read_again() -> None:
     first, second = two_chunks(driver)
     driver.answer(second, [(3, "c")])
     driver.core.dumps.disturb(TABLE, "a truncate")
-    driver.mark(MarkKind.HIGH, first.token)
+    driver.mark(WatermarkKind.HIGH, first.token)
     pass_window(driver, second)
     again = driver.order()
     assert again.after_key is None
-    driver.mark(MarkKind.LOW, again.token)
+    driver.mark(WatermarkKind.LOW, again.token)
     driver.answer(again, [(1, "a"), (2, "b"), (3, "c")])
-    driver.mark(MarkKind.HIGH, again.token)
+    driver.mark(WatermarkKind.HIGH, again.token)
     assert [key for key, _ in dumped(driver)] == [1, 2, 3]
 
 
-def test_a_dump_that_begins_anew_takes_nothing_of_it() -> None:
+def test_a_dump_that_begins_again_takes_nothing_of_it() -> None:
     driver = started()
     first, second = two_chunks(driver)
     driver.catalog(facts_with(storage="11"))
     driver.answer(second, [(3, "c")], facts=facts_with(storage="11"))
-    driver.mark(MarkKind.HIGH, first.token)
+    driver.mark(WatermarkKind.HIGH, first.token)
     pass_window(driver, second)
-    sealed = driver.seal()
-    assert emitted(sealed) == [] and sealed.floors == ()
+    sealed = driver.close_segment()
+    assert emitted(sealed) == [] and sealed.deletes_before == ()
     assert driver.order().after_key is None
 
 
-def test_one_whose_window_is_older_than_the_dump_that_began_anew_is_read_again() -> None:
+def test_one_whose_window_is_older_than_the_dump_that_began_again_is_read_again() -> None:
     """The new first chunk ends where the old one did, so that the old second one follows again. But
     a row that it left to an event of its window would lie behind the floor, and be deleted."""
     driver = started()
     first, second = two_chunks(driver)
     rewritten = facts_with(storage="11")
     driver.catalog(rewritten)
-    driver.mark(MarkKind.HIGH, first.token)
-    driver.mark(MarkKind.LOW, second.token)
+    driver.mark(WatermarkKind.HIGH, first.token)
+    driver.mark(WatermarkKind.LOW, second.token)
     driver.change(("u", 3, "new"))
     again = driver.order()
     assert again.after_key is None
-    driver.mark(MarkKind.LOW, again.token)
+    driver.mark(WatermarkKind.LOW, again.token)
     driver.answer(again, [(1, "a"), (2, "b")], facts=rewritten, complete=False)
-    driver.mark(MarkKind.HIGH, again.token)
+    driver.mark(WatermarkKind.HIGH, again.token)
     driver.answer(second, [(3, "new")], facts=rewritten)
-    driver.mark(MarkKind.HIGH, second.token)
+    driver.mark(WatermarkKind.HIGH, second.token)
     if driver.core.state.requests.open:
         driver.dump([(3, "new")], facts=rewritten)
-    sealed = driver.seal()
-    (floor,) = sealed.floors
-    assert {row[2] for row in emitted(sealed) if row[0] > floor.seq} == {1, 2, 3}
+    sealed = driver.close_segment()
+    (delete_before,) = sealed.deletes_before
+    assert {row[2] for row in emitted(sealed) if row[0] > delete_before.seq} == {1, 2, 3}
 
 
 @pytest.mark.parametrize("shown_by", ["the next chunk", "a snapshot"])
 def test_what_it_shows_is_not_forgotten_for_the_one_before(shown_by: str) -> None:
-    """The first chunk missed a transaction that ended before its low mark. That the next chunk, or
-    a snapshot taken after it, shows that transaction says nothing of the first."""
+    """The first chunk missed a transaction that ended before its low watermark. That the next
+    chunk, or a snapshot taken after it, shows that transaction says nothing of the first."""
     driver = started()
     driver.ask()
     first = driver.order()
@@ -130,13 +130,13 @@ def test_what_it_shows_is_not_forgotten_for_the_one_before(shown_by: str) -> Non
 
 
 def test_a_snapshot_after_it_was_read_is_not_held_against_it() -> None:
-    """The second chunk missed a transaction that ended before its own low mark."""
+    """The second chunk missed a transaction that ended before its own low watermark."""
     driver = started()
     first, second = two_chunks(driver)
     driver.answer(second, [(3, "old")], complete=False, snapshot=BEFORE_LATE)
     driver.core.on_snapshot(AFTER_LATE)
     driver.log(make_rows([("u", 3, "new")], driver.core.state.next_seq), xid=LATE)
-    driver.mark(MarkKind.HIGH, first.token)
+    driver.mark(WatermarkKind.HIGH, first.token)
     driver.core.on_snapshot(AFTER_LATE)
     pass_window(driver, second)
     assert dumped(driver) == [(1, "a"), (2, "b")]
@@ -151,25 +151,25 @@ def test_ids_are_forgotten_while_chunks_follow_each_other() -> None:
     driver.ask()
     order = driver.order()
     for number in range(1, 20):
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.answer(order, [(number, "x")], complete=False)
         ahead = driver.order()
         driver.change(("u", 99, "x"))
-        driver.mark(MarkKind.HIGH, order.token)
+        driver.mark(WatermarkKind.HIGH, order.token)
         order = ahead
     assert core.dumps.redone == 0 and core.dumps.unseen.complete
 
 
 def test_nothing_is_read_ahead_of_a_fence() -> None:
     driver = started()
-    driver.core.dumps.orders.joined(TABLE)
+    driver.core.dumps.scheduler.joined(TABLE)
     driver.ask()
     first = driver.order()
     assert first.fence
-    driver.mark(MarkKind.LOW, first.token)
+    driver.mark(WatermarkKind.LOW, first.token)
     driver.answer(first, [(1, "a")], complete=False)
     assert driver.core.next_order(now=driver.now) is None
-    driver.mark(MarkKind.HIGH, first.token)
+    driver.mark(WatermarkKind.HIGH, first.token)
     assert not driver.order().fence
 
 
@@ -177,10 +177,10 @@ def test_nothing_is_read_ahead_where_a_pause_is_wanted() -> None:
     driver = started()
     driver.ask(delay_ms=500)
     first = driver.order()
-    driver.mark(MarkKind.LOW, first.token)
+    driver.mark(WatermarkKind.LOW, first.token)
     driver.answer(first, [(1, "a")], complete=False)
     assert driver.core.next_order(now=driver.now) is None
-    driver.mark(MarkKind.HIGH, first.token)
+    driver.mark(WatermarkKind.HIGH, first.token)
     assert driver.core.next_order(now=driver.now + 0.4) is None
     assert driver.core.next_order(now=driver.now + 0.6) is not None
 
@@ -191,24 +191,24 @@ def test_after_the_last_chunk_of_a_table_comes_the_next_table() -> None:
     driver.dump([], facts=OTHER_FACTS)
     driver.ask(tables=(TABLE, OTHER))
     first = driver.order()
-    driver.mark(MarkKind.LOW, first.token)
+    driver.mark(WatermarkKind.LOW, first.token)
     driver.answer(first, [(1, "a")])
     second = driver.order()
     assert (second.table, second.after_key) == (OTHER, None)
     driver.answer(second, [(1, "a")], facts=OTHER_FACTS)
-    driver.mark(MarkKind.HIGH, first.token)
+    driver.mark(WatermarkKind.HIGH, first.token)
     pass_window(driver, second)
-    assert driver.seal().finished[0].state is RequestState.DONE
+    assert driver.close_segment().finished[0].state is RequestState.DONE
 
 
 def test_given_keys_overtake_and_go_on_where_they_were() -> None:
     driver = started()
     driver.ask(keys=(("1",), ("2",)), chunk_rows=1)
     first = driver.order()
-    driver.mark(MarkKind.LOW, first.token)
+    driver.mark(WatermarkKind.LOW, first.token)
     driver.answer(first, [(1, "a")])
     assert driver.core.next_order(now=driver.now) is None
-    driver.mark(MarkKind.HIGH, first.token)
+    driver.mark(WatermarkKind.HIGH, first.token)
     assert driver.order().keys == (("2",),)
 
 
@@ -218,12 +218,12 @@ def test_when_it_cannot_be_read_the_one_before_still_counts(retry: bool) -> None
     first, second = two_chunks(driver)
     driver.core.on_chunk(ChunkFailed(second.token, "locked", None, retry=retry), now=driver.now)
     assert driver.core.next_order(now=driver.now) is None
-    driver.mark(MarkKind.HIGH, first.token)
+    driver.mark(WatermarkKind.HIGH, first.token)
     if retry:
         assert dumped(driver) == [(1, "a"), (2, "b")]
         assert driver.order().after_key == ("2",)
     else:
-        assert driver.seal().finished[0].state is RequestState.FAILED
+        assert driver.close_segment().finished[0].state is RequestState.FAILED
 
 
 def test_behind_a_chunk_that_is_worth_nothing_the_dump_goes_on_where_it_is() -> None:
@@ -232,7 +232,7 @@ def test_behind_a_chunk_that_is_worth_nothing_the_dump_goes_on_where_it_is() -> 
     first, second = two_chunks(driver)
     driver.answer(second, [(3, "c"), (4, "d")], complete=False)
     driver.core.dumps.disturb(TABLE, "a truncate")
-    driver.mark(MarkKind.HIGH, first.token)
+    driver.mark(WatermarkKind.HIGH, first.token)
     assert driver.order().after_key is None
 
 
@@ -244,7 +244,7 @@ class TestSideBySide:
         driver.catalog(FACTS, OTHER_FACTS)
         driver.dump([])
         driver.dump([], facts=OTHER_FACTS)
-        driver.seal()
+        driver.close_segment()
         return driver
 
     def test_two_tables_are_read_at_once_and_a_third_waits(self) -> None:
@@ -254,11 +254,11 @@ class TestSideBySide:
         assert {first.table, second.table} == {TABLE, OTHER}
         assert driver.core.next_order(now=driver.now) is None
         for order, facts in ((second, OTHER_FACTS), (first, FACTS)):
-            driver.mark(MarkKind.LOW, order.token)
+            driver.mark(WatermarkKind.LOW, order.token)
             driver.answer(order, [(1, "x")], facts=facts)
         for order in (second, first):
-            driver.mark(MarkKind.HIGH, order.token)
-        assert len(driver.seal().floors) == 2
+            driver.mark(WatermarkKind.HIGH, order.token)
+        assert len(driver.close_segment().deletes_before) == 2
 
     def test_one_table_is_never_read_for_two_requests_at_once(self) -> None:
         driver = self.driver(parallel_dumps_max=2)
@@ -271,34 +271,34 @@ class TestSideBySide:
         driver = self.driver(parallel_dumps_max=1, chunks_ahead_max=2)
         driver.ask("long")
         first = driver.order()
-        driver.mark(MarkKind.LOW, first.token)
+        driver.mark(WatermarkKind.LOW, first.token)
         driver.answer(first, [(1, "a")], complete=False)
         second = driver.order()
         driver.ask("repair", tables=(OTHER,), keys=(("7",),))
         assert driver.core.next_order(now=driver.now + 100) is None
-        driver.mark(MarkKind.HIGH, first.token)
-        driver.mark(MarkKind.LOW, second.token)
+        driver.mark(WatermarkKind.HIGH, first.token)
+        driver.mark(WatermarkKind.LOW, second.token)
         driver.answer(second, [(2, "b")], complete=False)
-        driver.mark(MarkKind.HIGH, second.token)
+        driver.mark(WatermarkKind.HIGH, second.token)
         assert driver.order().request_id == "repair"
 
     def test_chunks_whose_marks_come_in_another_order_are_emitted_in_that_of_keys(self) -> None:
         """The later chunk's window stays open until its turn: what changes meanwhile wins."""
         driver = self.driver(chunks_ahead_max=2)
         driver.ask()
-        orders = []
+        scheduler = []
         for key in (1, 2, 3):
             order = driver.order()
-            orders.append(order)
-            driver.mark(MarkKind.LOW, order.token)
+            scheduler.append(order)
+            driver.mark(WatermarkKind.LOW, order.token)
             driver.answer(order, [(key, "chunk")], complete=key == 3)
         assert driver.core.next_order(now=driver.now + 100) is None
-        driver.mark(MarkKind.HIGH, orders[2].token)
-        driver.mark(MarkKind.HIGH, orders[1].token)
+        driver.mark(WatermarkKind.HIGH, scheduler[2].token)
+        driver.mark(WatermarkKind.HIGH, scheduler[1].token)
         assert dumped_so_far(driver) == []
         driver.change(("u", 3, "log"))
-        driver.mark(MarkKind.HIGH, orders[0].token)
-        sealed = driver.seal()
+        driver.mark(WatermarkKind.HIGH, scheduler[0].token)
+        sealed = driver.close_segment()
         assert [row[1:] for row in emitted(sealed)] == [
             ("u", 3, "log"),
             ("r", 1, "chunk"),
@@ -310,18 +310,18 @@ class TestSideBySide:
         driver = self.driver(chunks_ahead_max=2)
         driver.ask()
         first = driver.order()
-        driver.mark(MarkKind.LOW, first.token)
+        driver.mark(WatermarkKind.LOW, first.token)
         driver.answer(first, [(1, "a")], complete=False)
         second = driver.order()
         driver.core.on_chunk(ChunkFailed(first.token, "locked", None, retry=True), now=driver.now)
         again = driver.order()
         assert again.after_key is None
-        driver.mark(MarkKind.LOW, second.token)
+        driver.mark(WatermarkKind.LOW, second.token)
         driver.answer(second, [(2, "b")])
-        driver.mark(MarkKind.LOW, again.token)
+        driver.mark(WatermarkKind.LOW, again.token)
         driver.answer(again, [(1, "a")], complete=False)
-        driver.mark(MarkKind.HIGH, again.token)
-        driver.mark(MarkKind.HIGH, second.token)
+        driver.mark(WatermarkKind.HIGH, again.token)
+        driver.mark(WatermarkKind.HIGH, second.token)
         assert dumped(driver) == [(1, "a"), (2, "b")]
 
 
@@ -341,10 +341,10 @@ def test_a_repair_of_the_same_table_comes_before_what_would_be_read_ahead(
     driver = started()
     driver.ask("week-long")
     first = driver.order()
-    driver.mark(MarkKind.LOW, first.token)
+    driver.mark(WatermarkKind.LOW, first.token)
     driver.answer(first, [(1, "a"), (2, "b")], complete=False)
     driver.ask("repair", keys=keys, priority=0 if keys else 1)
     assert driver.core.next_order(now=driver.now + 9) is None
-    driver.mark(MarkKind.HIGH, first.token)
+    driver.mark(WatermarkKind.HIGH, first.token)
     repair = driver.order()
     assert repair.request_id == "repair"

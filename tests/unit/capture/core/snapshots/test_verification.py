@@ -20,7 +20,7 @@ from tests.fixtures.core import (
 )
 from tideline.contract.manifest import Check, TableCondition
 from tideline.contract.request import Action, Command, DumpRequest, RequestState
-from tideline_capture.core.events import CommandArrived, MarkKind, SchemaSeen, Truncated
+from tideline_capture.core.events import CommandArrived, SchemaSeen, Truncated, WatermarkKind
 from tideline_capture.core.facts import Snapshot
 from tideline_capture.core.segment import Segment
 from tideline_capture.core.snapshots.verification import SCHEMA_TRIES_MAX, sampled
@@ -45,11 +45,11 @@ def test_rows_go_to_checks_and_take_no_sequences() -> None:
     states = dict(driver.core.state.tables)
     driver.dump([(1, "a"), (2, "b")], complete=False)
     order = driver.order()
-    driver.mark(MarkKind.LOW, order.token)
+    driver.mark(WatermarkKind.LOW, order.token)
     driver.change(("u", 3, "new"))
     driver.answer(order, [(3, "old"), (4, "d")])
-    driver.mark(MarkKind.HIGH, order.token)
-    sealed = driver.seal()
+    driver.mark(WatermarkKind.HIGH, order.token)
+    sealed = driver.close_segment()
     assert driver.core.state.last_seq == before + 1
     assert [row[1] for row in emitted(sealed)] == ["c", "u"]
     assert checks_of(sealed) == [
@@ -69,7 +69,7 @@ def test_rows_go_to_checks_and_take_no_sequences() -> None:
     ]
     # The row that changed in the window is kept as it was read: who compares sets its key aside.
     assert sealed.checks[1].rows.column("v").to_pylist() == ["old", "d"]
-    assert sealed.floors == ()
+    assert sealed.deletes_before == ()
     assert [answer.state for answer in sealed.finished] == [RequestState.DONE]
     assert dict(driver.core.state.tables) == states
 
@@ -77,7 +77,7 @@ def test_rows_go_to_checks_and_take_no_sequences() -> None:
 def test_given_keys_and_those_that_are_gone() -> None:
     driver = verifying(keys=(("1",), ("2",), ("3",)))
     driver.dump([(1, "a"), (3, "c")], missing=[2])
-    [chunk] = driver.seal().checks
+    [chunk] = driver.close_segment().checks
     assert (chunk.check.rows, chunk.check.phase, chunk.check.complete) == (3, "keys", True)
     assert chunk.missing is not None
     assert chunk.missing.column("id").to_pylist() == [2]
@@ -90,7 +90,7 @@ def test_a_commit_that_the_read_did_not_see_has_it_read_again() -> None:
     order = driver.dump([(1, "a")], snapshot=BEFORE_LATE)
     assert driver.core.dumps.redone == 1
     driver.dump([(1, "b")], snapshot=Snapshot(LATE + 1, LATE + 1, ()))
-    [chunk] = driver.seal().checks
+    [chunk] = driver.close_segment().checks
     assert chunk.rows.column("v").to_pylist() == ["b"]
     assert order.verify
 
@@ -99,14 +99,14 @@ def test_a_commit_that_the_read_did_not_see_has_it_read_again() -> None:
 def test_a_change_of_the_table_in_the_window_has_it_read_again(control: Any) -> None:
     driver = verifying()
     order = driver.order()
-    driver.mark(MarkKind.LOW, order.token)
+    driver.mark(WatermarkKind.LOW, order.token)
     driver.log(None, control)
     driver.answer(order, [(1, "a")])
-    driver.mark(MarkKind.HIGH, order.token)
-    assert checks_of(driver.seal()) == []
+    driver.mark(WatermarkKind.HIGH, order.token)
+    assert checks_of(driver.close_segment()) == []
     facts = facts_with(WIDER if isinstance(control, SchemaSeen) else SCHEMA)
     driver.dump([(1, "a")], facts=facts)
-    assert len(driver.seal().checks) == 1
+    assert len(driver.close_segment().checks) == 1
 
 
 def test_columns_that_the_log_has_not_told_of_are_waited_for_and_not_minted() -> None:
@@ -118,7 +118,7 @@ def test_columns_that_the_log_has_not_told_of_are_waited_for_and_not_minted() ->
     assert driver.core.state.schema(TABLE) == SCHEMA
     driver.log(None, SchemaSeen(WIDER))
     driver.dump([(1, "a")], facts=wider)
-    [chunk] = driver.seal().checks
+    [chunk] = driver.close_segment().checks
     assert chunk.schema == WIDER
 
 
@@ -126,7 +126,7 @@ def test_columns_that_the_log_never_tells_of_end_it() -> None:
     driver = verifying()
     for _ in range(SCHEMA_TRIES_MAX + 1):
         driver.dump([(1, "a")], facts=facts_with(WIDER))
-    [answer] = driver.seal().finished
+    [answer] = driver.close_segment().finished
     assert answer.state is RequestState.FAILED
     assert answer.error is not None
     assert "columns" in answer.error
@@ -138,17 +138,17 @@ def test_columns_that_the_log_never_tells_of_end_it() -> None:
 def test_what_parks_a_table_in_a_dump_only_ends_the_verification(fields: Any) -> None:
     driver = verifying()
     driver.dump([(1, "a")], **fields)
-    [answer] = driver.seal().finished
+    [answer] = driver.close_segment().finished
     assert answer.state is RequestState.FAILED
     assert driver.core.state.tables[TABLE].condition is TableCondition.LIVE
 
 
-def test_another_key_begins_it_anew() -> None:
+def test_another_key_begins_it_again() -> None:
     driver = verifying()
     driver.dump([(1, "a")], complete=False)
     driver.dump([(2, "b")], facts=facts_with(key_definition="1:other"))
     driver.dump([(1, "a")], facts=facts_with(key_definition="1:other"))
-    assert [(one.chunk, one.after_key) for one in checks_of(driver.seal())] == [
+    assert [(one.chunk, one.after_key) for one in checks_of(driver.close_segment())] == [
         (0, None),
         (0, None),
     ]
@@ -159,7 +159,7 @@ def test_an_unproven_table_stays_so() -> None:
     TableStates(driver.core.state).unprove(TABLE, since=1, reason="doubt")
     driver.ask("v1", purpose="verify")
     driver.dump([(1, "a")])
-    driver.seal()
+    driver.close_segment()
     assert driver.core.state.tables[TABLE].condition is TableCondition.UNPROVEN
     assert len(driver.core.state.requests) == 0
 
@@ -177,13 +177,13 @@ def test_a_blocked_or_parked_table_is_refused_by_name() -> None:
     driver = started()
     TableStates(driver.core.state).block(TABLE, since=1, reason="another type")
     driver.ask("v1", purpose="verify")
-    [answer] = driver.seal().refused
+    [answer] = driver.close_segment().refused
     assert answer.error == f"table {TABLE} is blocked: another type"
     TableStates(driver.core.state).park(
         TABLE, seq=2, reason="no identity", hint=None, cause="value"
     )
     driver.ask("v2", purpose="verify")
-    [answer] = driver.seal().refused
+    [answer] = driver.close_segment().refused
     assert answer.error == f"table {TABLE} is parked: no identity"
     assert driver.core.state.parked(TABLE) == "value"
 
@@ -191,15 +191,15 @@ def test_a_blocked_or_parked_table_is_refused_by_name() -> None:
 def test_a_successor_goes_on_behind_the_last_chunk() -> None:
     driver = verifying()
     driver.dump([(1, "a"), (2, "b")], complete=False)
-    state = driver.seal().state
+    state = driver.close_segment().state
     successor = Driver(make_core(state))
     successor.core.state.learn(SCHEMA)
     order = successor.order()
     assert (order.after_key, order.verify) == (("2",), True)
-    successor.mark(MarkKind.LOW, order.token)
+    successor.mark(WatermarkKind.LOW, order.token)
     successor.answer(order, [(3, "c")])
-    successor.mark(MarkKind.HIGH, order.token)
-    assert [one.chunk for one in checks_of(successor.seal())] == [1]
+    successor.mark(WatermarkKind.HIGH, order.token)
+    assert [one.chunk for one in checks_of(successor.close_segment())] == [1]
 
 
 class TestSample:
@@ -216,10 +216,10 @@ class TestSample:
         driver = verifying(sample_percent=1)
         order = driver.order()
         assert order.boundary_only
-        driver.mark(MarkKind.LOW, order.token)
+        driver.mark(WatermarkKind.LOW, order.token)
         driver.answer(order, [], last_key=("10",), complete=False)
-        driver.mark(MarkKind.HIGH, order.token)
+        driver.mark(WatermarkKind.HIGH, order.token)
         driver.dump([])
-        first, last = checks_of(driver.seal())
+        first, last = checks_of(driver.close_segment())
         assert (first.skipped, first.rows, first.last_key) == (True, 0, ("10",))
         assert (last.after_key, last.complete) == (("10",), True)

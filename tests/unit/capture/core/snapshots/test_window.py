@@ -47,7 +47,7 @@ class Event:
 
 @dataclass
 class History:
-    """A table's rows at the low mark, and what happened to it until the high mark."""
+    """A table's rows at the low watermark, and what happened to it until the high watermark."""
 
     start: dict[int, Row]
     events: list[Event] = field(default_factory=list)

@@ -69,7 +69,7 @@ def test_one_that_has_no_rows_yet_is_taken_by_the_next_look() -> None:
 def test_a_successor_knows_what_has_begun() -> None:
     driver = Driver()
     driver.log(None, begins())
-    sealed = driver.core.seal(now=driver.now, force=True)
+    sealed = driver.core.close_segment(now=driver.now, force=True)
     assert sealed is not None and sealed.state_changed
     after = Driver.of(sealed.state)
     after.log(None, SchemaSeen(SCHEMA))
@@ -139,7 +139,7 @@ def test_a_table_that_nothing_of_the_log_began_waits_for_a_look() -> None:
 def test_one_that_the_catalog_knows_just_so_is_captured_and_dumped() -> None:
     """PostgreSQL's log has no DDL, but who reads it asks the catalog."""
     driver = Driver()
-    driver.log(None, SchemaSeen(SCHEMA, facts=FACTS, begins=True), open=True)
+    driver.log(None, SchemaSeen(SCHEMA, facts=FACTS, starts_capture=True), open=True)
     assert driver.core.state.captures(TABLE)
     assert dumps(driver.core) == ["initial"]
     begun = driver.core.state.tables[TABLE].captured_from
@@ -164,7 +164,7 @@ def test_a_table_that_was_gone_begins_a_generation_with_its_first_row() -> None:
     assert state.captured_from == CapturedFrom(1, AT_US, created=True)
 
 
-def test_one_that_was_parked_for_its_catalog_is_made_anew() -> None:
+def test_one_that_was_parked_for_its_catalog_is_recreated() -> None:
     driver = Driver()
     driver.catalog(facts_with(None, problem="it has no primary key"))
     assert driver.core.state.parked(TABLE) == "catalog"

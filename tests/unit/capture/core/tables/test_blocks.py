@@ -1,8 +1,10 @@
-"""Which dumps start the target of a blocked table anew, and what becomes of the others."""
+"""Which dumps start the target of a blocked table again, and what becomes of the others."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+
+import pytest
 
 from tests.fixtures.core import FACTS, POLICY, SCHEMA, TABLE, Driver, facts_with, make_core, started
 from tideline.contract.manifest import ColumnNumbers, TableCondition
@@ -10,11 +12,12 @@ from tideline.contract.request import Action, Command, RequestState
 from tideline.contract.schema import Column, TableSchema
 from tideline.contract.steps import ColumnStep, StepKind
 from tideline_capture.core.events import (
+    WHOLE_ROW,
     CascadeSeen,
     CommandArrived,
-    MarkKind,
     SchemaSeen,
     StatementSeen,
+    WatermarkKind,
 )
 
 RETYPED = TableSchema(
@@ -42,13 +45,13 @@ def open_ids(driver: Driver) -> list[str]:
 
 def test_the_event_says_what_no_target_can_take() -> None:
     driver = blocked()
-    (event,) = driver.seal().schema_events
+    (event,) = driver.close_segment().schema_events
     assert event.steps == (ColumnStep(StepKind.RETYPE, "v", type="int32"),)
     assert driver.core.state.tables[TABLE].blocked_by == (StepKind.RETYPE,)
     assert open_ids(driver) == []
 
 
-def test_a_dump_that_somebody_asks_for_starts_it_anew() -> None:
+def test_a_dump_that_somebody_asks_for_starts_it_again() -> None:
     driver = blocked()
     driver.ask("again")
     driver.dump([], facts=NEW)
@@ -63,7 +66,7 @@ def test_a_dump_that_was_asked_for_before_ends_and_starts_nothing() -> None:
     blocked(driver)
     driver.dump([], facts=NEW)
     assert state_of(driver) == (TableCondition.BLOCKED, 0)
-    (answer,) = driver.seal().finished
+    (answer,) = driver.close_segment().finished
     assert (answer.request_id, answer.state) == ("before", RequestState.DONE)
 
 
@@ -82,7 +85,7 @@ def test_a_dump_of_the_workers_own_that_was_to_prove_it_ends() -> None:
     assert open_ids(driver) == ["unproven"]
     blocked(driver)
     assert open_ids(driver) == []
-    assert driver.seal().finished[-1].state is RequestState.FAILED
+    assert driver.close_segment().finished[-1].state is RequestState.FAILED
     driver.log(None, DDL, CascadeSeen((TABLE,)))
     assert open_ids(driver) == []
     assert state_of(driver) == (TableCondition.BLOCKED, 0)
@@ -101,10 +104,10 @@ def test_doubts_during_the_dump_outlive_it() -> None:
     driver = blocked()
     driver.ask("again")
     order = driver.order()
-    driver.mark(MarkKind.LOW, order.token)
+    driver.mark(WatermarkKind.LOW, order.token)
     driver.log(None, CascadeSeen((TABLE,)))
     driver.answer(order, [], facts=NEW)
-    driver.mark(MarkKind.HIGH, order.token)
+    driver.mark(WatermarkKind.HIGH, order.token)
     assert state_of(driver) == (TableCondition.UNPROVEN, 1)
     assert open_ids(driver) == ["follow-up"]
     driver.dump([], facts=NEW)
@@ -116,7 +119,7 @@ def applying(*kinds: StepKind) -> Driver:
     driver = Driver(make_core(policy=policy))
     driver.catalog(FACTS)
     driver.dump([])
-    driver.seal()
+    driver.close_segment()
     return driver
 
 
@@ -171,7 +174,7 @@ def test_who_cancels_the_workers_own_wants_the_table_left_as_it_is() -> None:
     driver.catalog(NEW)
     driver.catalog(NEW)
     assert open_ids(driver) == []
-    later = Driver(make_core(driver.seal().state, policy=driver.core.state.policy))
+    later = Driver(make_core(driver.close_segment().state, policy=driver.core.state.policy))
     later.core.state.learn(RETYPED)
     later.core.state.mint(driver.core.state.last_seq)
     later.catalog(NEW)
@@ -185,7 +188,7 @@ def test_who_cancels_the_workers_own_wants_the_table_left_as_it_is() -> None:
 
 
 def test_another_change_that_they_say_to_park_at_ends_that_dump() -> None:
-    """Else the dump that follows the one change would start the target anew for the other."""
+    """Else the dump that follows the one change would start the target again for the other."""
     driver = blocked(applying(StepKind.RETYPE))
     driver.dump([(1, None)], facts=NEW, complete=False)
     driver.log(None, SchemaSeen(TableSchema(TABLE, RETYPED.columns, ("id", "v"))))
@@ -196,7 +199,7 @@ def test_another_change_that_they_say_to_park_at_ends_that_dump() -> None:
 
 def test_settings_may_be_changed_while_it_waits() -> None:
     driver = blocked()
-    state = driver.seal().state
+    state = driver.close_segment().state
     policy = replace(POLICY, applies=lambda table, kind: True)
     later = Driver(make_core(state, policy=policy))
     later.core.state.learn(RETYPED)
@@ -215,11 +218,11 @@ class TestGone:
         assert driver.core.state.tables[TABLE].gone
         driver.catalog(FACTS)
         assert state_of(driver) == (TableCondition.BLOCKED, 0)
-        event = driver.seal().schema_events[-1]
+        event = driver.close_segment().schema_events[-1]
         assert (event.verdict, event.before) == ("incompatible", event.after)
         assert open_ids(driver) == ["anew"]
         assert driver.order().fence
-        driver.core.dumps.orders.readings.clear()
+        driver.core.dumps.scheduler.in_flight.clear()
         driver.dump([(7, "another")])
         assert state_of(driver) == (TableCondition.LIVE, 1)
 
@@ -230,7 +233,7 @@ class TestGone:
         driver.catalog()
         driver.catalog(facts_with(None, problem="it has no key"))
         assert driver.core.state.tables[TABLE].reason == "it has no key"
-        later = Driver.of(driver.seal().state, FACTS)
+        later = Driver.of(driver.close_segment().state, FACTS)
         later.core.state.mint(driver.core.state.last_seq)
         later.catalog(FACTS)
         assert state_of(later) == (TableCondition.BLOCKED, 0)
@@ -250,4 +253,20 @@ class TestGone:
         driver.catalog()
         driver.catalog()
         state = driver.core.state.tables[TABLE]
-        assert (state.numbers, state.stated) == (None, None)
+        assert (state.numbers, state.observed_steps) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("statement", "hint"),
+    [
+        ("SET whole = ON", "have whole rows logged, by SET whole = ON, and dump the table then"),
+        ("", "have whole rows logged and dump the table then"),
+    ],
+)
+def test_the_hint_for_missing_rows_has_the_sources_own_statement(statement: str, hint: str) -> None:
+    driver = Driver(make_core(policy=replace(POLICY, whole_rows=statement)))
+    driver.catalog(FACTS)
+    conditions = driver.core.conditions
+    for _ in conditions.park_value(TABLE, WHOLE_ROW, driver.core.state.next_seq):
+        pass
+    assert driver.core.state.tables[TABLE].hint == hint

@@ -7,7 +7,7 @@ import pytest
 from tests.fixtures.core import EVERYTHING, FACTS, SCHEMA, TABLE, WIDER, Driver, facts_with, started
 from tideline.contract.manifest import TableCondition
 from tideline.contract.schema import Column, TableSchema
-from tideline_capture.core.events import MarkKind, SchemaSeen, Truncated
+from tideline_capture.core.events import SchemaSeen, Truncated, WatermarkKind
 from tideline_capture.core.facts import Snapshot
 
 LATE = (1 << 20) + 5
@@ -25,7 +25,7 @@ class TestRounds:
         for number in range(40):
             token = f"late-{number}"
             driver.begin_round(token)
-            driver.mark(MarkKind.HEARTBEAT, token)
+            driver.mark(WatermarkKind.HEARTBEAT, token)
             driver.core.on_catalog(driver.round(token, FACTS))
         driver.catalog(facts_with(WIDER, columns=("id", "v", "big")))
         assert driver.core.state.schema(TABLE) == WIDER
@@ -47,7 +47,7 @@ class TestRounds:
             )
         for token in rounds[:1]:
             driver.begin_round(token)
-            driver.mark(MarkKind.HEARTBEAT, token)
+            driver.mark(WatermarkKind.HEARTBEAT, token)
         assert driver.core.state.schema(TABLE) == WIDER
 
     def test_a_table_that_is_left_for_the_next_round_is_work_to_do(self) -> None:
@@ -59,7 +59,7 @@ class TestRounds:
         assert not driver.core.idle()
         driver.begin_round("late")
         driver.end_round("late", FACTS, snapshot=Snapshot(LATE + 1, LATE + 1, ()))
-        driver.core.seal(now=driver.now, force=True)
+        driver.core.close_segment(now=driver.now, force=True)
         assert driver.core.idle()
 
     def test_marks_of_another_worker_do_not_open_ours(self) -> None:
@@ -101,7 +101,7 @@ class TestFormAndVisibility:
         ],
         ids=["the truncate", "not told", "another", "the same transaction"],
     )
-    def test_rows_that_were_stored_anew_behind_a_truncate_are_in_doubt(
+    def test_rows_that_were_stored_again_behind_a_truncate_are_in_doubt(
         self, changed_by: int, columns_too: bool, found: TableCondition
     ) -> None:
         """TRUNCATE; INSERT; ALTER COLUMN … TYPE … USING: new storage either way."""
@@ -145,7 +145,7 @@ class TestPublication:
     def test_a_lost_round_costs_no_fence(self) -> None:
         driver = Driver()
         driver.begin_round("lost")
-        driver.mark(MarkKind.HEARTBEAT, "lost")
+        driver.mark(WatermarkKind.HEARTBEAT, "lost")
         driver.catalog(FACTS)
         driver.core.dumps.unseen.complete = True
         assert driver.order().fence

@@ -83,7 +83,7 @@ class TestLabels:
             ("m+aaaaaa,cccccc", False),
             ("m+", False),
         ],
-        ids=["added", "ordered anew", "renamed", "gone"],
+        ids=["added", "ordered again", "renamed", "gone"],
     )
     def test_only_added_ones_change_no_row(self, members: str, same: bool) -> None:
         now = dataclasses.replace(self.BEFORE, members=members)

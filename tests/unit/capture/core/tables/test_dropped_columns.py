@@ -25,7 +25,7 @@ def dropped() -> Driver:
     driver.log(None, SchemaSeen(WITHOUT))
     driver.dump([], facts=facts_with(WITHOUT))
     assert driver.core.state.tables[TABLE].condition is TableCondition.LIVE
-    assert driver.seal().state.tables[TABLE].dropped == {"v": "string"}
+    assert driver.close_segment().state.tables[TABLE].dropped == {"v": "string"}
     return driver
 
 
@@ -43,7 +43,7 @@ def test_one_that_comes_back_as_another_needs_no_other_target(name: str, kind: s
     driver.log(None, SchemaSeen(with_column(name, kind)))
     state = driver.core.state.tables[TABLE]
     assert (state.condition, state.dropped) == (TableCondition.LIVE, {})
-    event = driver.seal().schema_events[-1]
+    event = driver.close_segment().schema_events[-1]
     assert event.steps == (ColumnStep(StepKind.ADD, name, type=kind),)
 
 
@@ -51,7 +51,7 @@ def test_a_column_that_changes_its_case_is_dropped_and_added() -> None:
     driver = started()
     driver.log(None, SchemaSeen(with_column("V", "string")))
     assert driver.core.state.tables[TABLE].condition is TableCondition.UNPROVEN
-    kinds = [step.kind for step in driver.seal().schema_events[-1].steps]
+    kinds = [step.kind for step in driver.close_segment().schema_events[-1].steps]
     assert kinds == [StepKind.DROP, StepKind.ADD]
 
 

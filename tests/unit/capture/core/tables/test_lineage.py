@@ -11,7 +11,7 @@ from tests.fixtures.core import FACTS, SCHEMA, TABLE, Driver, facts_with, starte
 from tideline.contract.manifest import ColumnNumbers, TableCondition, TableState
 from tideline.contract.schema import Column, TableSchema, Verdict
 from tideline.contract.steps import ColumnStep, Origin, StepKind
-from tideline_capture.core.events import MarkKind, SchemaSeen, StatementSeen
+from tideline_capture.core.events import SchemaSeen, StatementSeen, WatermarkKind
 from tideline_capture.core.tables.lineage import (
     Lineage,
     by_name,
@@ -118,18 +118,18 @@ class TestNumbers:
 class TestStatements:
     def test_only_a_schema_with_just_these_columns_shows_what_they_did(self) -> None:
         old = schema("a", "b")
-        stated = (ColumnStep(StepKind.RENAME, "c", was="a"),)
-        assert by_statement(old, schema("b"), stated) is None
+        observed_steps = (ColumnStep(StepKind.RENAME, "c", was="a"),)
+        assert by_statement(old, schema("b"), observed_steps) is None
         assert by_statement(old, schema("c", "b"), None) is None
-        found = by_statement(old, schema("c", "b"), stated)
+        found = by_statement(old, schema("c", "b"), observed_steps)
         assert found is not None
         assert dict(found.origins) == {"id": Origin("id"), "c": Origin("a"), "b": Origin("b")}
 
     def test_a_text_that_became_bytes_is_not_known(self) -> None:
         """A table may have `binary` as its charset: its new VARCHAR is a VARBINARY."""
-        old, stated = schema("a"), (ColumnStep(StepKind.ADD, "w", default="abcd"),)
+        old, observed_steps = schema("a"), (ColumnStep(StepKind.ADD, "w", default="abcd"),)
         new = TableSchema(TABLE, (*old.columns, Column("w", "binary", "varbinary(9)")), ("id",))
-        lineage = by_statement(old, new, stated)
+        lineage = by_statement(old, new, observed_steps)
         assert lineage is not None
         judged = judge(old, new, lineage)
         assert (judged.verdict, judged.steps[0].default) == (Verdict.UNPROVEN, None)
@@ -179,17 +179,17 @@ class TestStatementsInTheLog:
     def test_what_they_did_is_told_with_the_schema_that_shows_it(self) -> None:
         driver = started()
         driver.log(None, RENAME)
-        driver = Driver.of(driver.seal().state, FACTS)  # Another worker goes on.
+        driver = Driver.of(driver.close_segment().state, FACTS)  # Another worker goes on.
         driver.log(None, SchemaSeen(RENAMED))
         assert condition(driver) is TableCondition.LIVE
-        (event,) = driver.seal().schema_events
+        (event,) = driver.close_segment().schema_events
         assert event.steps == (ColumnStep(StepKind.RENAME, "w", was="v"),)
         assert event.before != event.after
 
     def test_a_column_of_the_same_name_and_type_is_another_one(self) -> None:
         driver = started()
         driver.log(None, REPLACE, SchemaSeen(SCHEMA))
-        event = driver.seal().schema_events[-1]
+        event = driver.close_segment().schema_events[-1]
         assert event.before == event.after
         assert [step.kind for step in event.steps] == [StepKind.DROP, StepKind.ADD]
         assert event.steps[-1].default == "x"
@@ -201,7 +201,7 @@ class TestStatementsInTheLog:
         driver.log(None, REPLACE)
         driver.catalog(FACTS)
         assert condition(driver) is TableCondition.LIVE
-        assert driver.seal().schema_events[-1].steps
+        assert driver.close_segment().schema_events[-1].steps
 
     @pytest.mark.parametrize("known", [RENAME, REPLACE])
     def test_what_is_no_longer_certain_is_in_doubt(self, known: StatementSeen) -> None:
@@ -221,7 +221,7 @@ class TestRelations:
     def begun(self) -> Driver:
         driver = started()
         driver.catalog(facts_with(numbers=numbers(1, 2)))
-        driver.seal()
+        driver.close_segment()
         return driver
 
     def test_a_rename_is_told_and_found_no_second_time(self) -> None:
@@ -231,7 +231,7 @@ class TestRelations:
         driver.catalog(facts)
         driver.catalog(facts)
         assert condition(driver) is TableCondition.LIVE
-        (event,) = driver.seal().schema_events
+        (event,) = driver.close_segment().schema_events
         assert event.steps == (ColumnStep(StepKind.RENAME, "w", was="v"),)
 
     def test_the_catalog_alone_tells_it_too(self) -> None:
@@ -239,7 +239,7 @@ class TestRelations:
         driver.catalog(facts_with(RENAMED, columns=("id", "w"), numbers=numbers(1, 2)))
         driver.log(None, SchemaSeen(RENAMED, 7, 1))
         assert condition(driver) is TableCondition.LIVE
-        (event,) = driver.seal().schema_events
+        (event,) = driver.close_segment().schema_events
         assert event.steps == (ColumnStep(StepKind.RENAME, "w", was="v"),)
 
     def test_without_the_catalogs_word_it_is_in_doubt(self) -> None:
@@ -255,13 +255,13 @@ class TestRelations:
         driver.catalog(facts)
         assert condition(driver) is TableCondition.UNPROVEN
 
-    @pytest.mark.parametrize("told", [True, False], ids=["told", "later"])
-    def test_a_column_that_came_went_and_came_again_is_in_doubt(self, told: bool) -> None:
+    @pytest.mark.parametrize("reported", [True, False], ids=["reported", "later"])
+    def test_a_column_that_came_went_and_came_again_is_in_doubt(self, reported: bool) -> None:
         """Rows that were logged in between have values in a column that is no longer there."""
         driver = self.begun()
         again = schema("v", "c")
         facts = facts_with(again, columns=("id", "v", "c"), numbers=numbers(1, 2, 4))
-        driver.log(None, SchemaSeen(again, 7, 1, facts if told else None))
+        driver.log(None, SchemaSeen(again, 7, 1, facts if reported else None))
         driver.catalog(facts)
         assert condition(driver) is TableCondition.UNPROVEN
 
@@ -297,11 +297,11 @@ def test_a_change_between_a_low_mark_and_its_chunk_is_read_again() -> None:
     driver = started()
     driver.ask("whole")
     order = driver.order()
-    driver.mark(MarkKind.LOW, order.token)
+    driver.mark(WatermarkKind.LOW, order.token)
     driver.change(("u", 1, "old"))
     changed = facts_with(columns=("id", "other v"))
     driver.answer(order, [(1, "default")], facts=changed)
-    driver.mark(MarkKind.HIGH, order.token)
+    driver.mark(WatermarkKind.HIGH, order.token)
     assert driver.core.dumps.redone == 1
     driver.dump([(1, "default")], facts=changed)
     assert driver.core.dumps.redone == 1

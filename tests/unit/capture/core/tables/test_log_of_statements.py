@@ -13,12 +13,12 @@ from tideline_capture.core.events import (
     CascadeSeen,
     Control,
     GapSeen,
-    HeldSeen,
-    Mark,
-    MarkKind,
+    PreparedSeen,
     SchemaSeen,
     StatementSeen,
     Truncated,
+    Watermark,
+    WatermarkKind,
 )
 from tideline_capture.core.worker import Worker
 
@@ -31,7 +31,7 @@ def core() -> Worker:
     return Driver.of(OpenState(tables={TABLE: TableState(schema=SCHEMA.fingerprint)}), FACTS).core
 
 
-def tell(core: Worker, *controls: Control) -> None:
+def report(core: Worker, *controls: Control) -> None:
     Driver(core).log(None, *controls)
 
 
@@ -41,7 +41,7 @@ def open_dumps(core: Worker) -> list[str]:
 
 def test_a_neutral_statement_is_recorded_with_its_sequence(core: Worker) -> None:
     last = core.state.last_seq
-    tell(core, StatementSeen("ALTER TABLE t ADD n INT", (TABLE.upper(), "x.other"), True))
+    report(core, StatementSeen("ALTER TABLE t ADD n INT", (TABLE.upper(), "x.other"), True))
     (event,) = core.state.segment.schema_events
     assert (event.seq, event.table) == (last + 1, TABLE)
     assert (event.before, event.verdict) == (event.after, "neutral")
@@ -51,7 +51,7 @@ def test_a_neutral_statement_is_recorded_with_its_sequence(core: Worker) -> None
 
 
 def test_any_other_statement_has_its_tables_dumped(core: Worker) -> None:
-    tell(core, StatementSeen("RENAME TABLE …", (TABLE,), False))
+    report(core, StatementSeen("RENAME TABLE …", (TABLE,), False))
     state = core.state.tables[TABLE]
     assert state.condition is TableCondition.UNPROVEN
     assert state.since_seq == core.state.segment.schema_events[0].seq
@@ -80,71 +80,73 @@ def test_a_table_that_changes_while_it_is_first_seen_waits_for_the_next_round(
 
 
 def test_a_statement_about_a_database_concerns_all_of_its_tables(core: Worker) -> None:
-    tell(core, StatementSeen("DROP DATABASE x", (), False, schema="nothing"))
+    report(core, StatementSeen("DROP DATABASE x", (), False, schema="nothing"))
     assert not core.state.segment.schema_events
-    tell(core, StatementSeen("DROP DATABASE x", (), False, schema=TABLE.partition(".")[0].upper()))
+    report(
+        core, StatementSeen("DROP DATABASE x", (), False, schema=TABLE.partition(".")[0].upper())
+    )
     assert [event.table for event in core.state.segment.schema_events] == [TABLE]
 
 
 def test_a_truncate_may_be_written_in_other_letters(core: Worker) -> None:
-    tell(core, Truncated((TABLE.upper(), "x.other")))
+    report(core, Truncated((TABLE.upper(), "x.other")))
     assert [truncate.table for truncate in core.state.segment.truncates] == [TABLE]
 
 
 def test_a_gap_concerns_all_tables_or_the_named_ones(core: Worker) -> None:
-    tell(core, GapSeen("something is missing", ("x.other",)))
+    report(core, GapSeen("something is missing", ("x.other",)))
     assert core.state.tables[TABLE].condition is TableCondition.LIVE
-    tell(core, GapSeen("something is missing"))
+    report(core, GapSeen("something is missing"))
     state = core.state.tables[TABLE]
     assert (state.condition, state.reason) == (TableCondition.UNPROVEN, "something is missing")
     assert open_dumps(core) == ["follow-up"]
 
 
 def test_prepared_transactions_are_in_the_open_state_until_they_end(core: Worker) -> None:
-    tell(core, HeldSeen("a", PLACE), HeldSeen("b", PLACE))
-    sealed = core.seal(now=100.0, force=True)
+    report(core, PreparedSeen("a", PLACE), PreparedSeen("b", PLACE))
+    sealed = core.close_segment(now=100.0, force=True)
     assert sealed is not None and sealed.state_changed
-    assert dict(sealed.state.held) == {"a": PLACE, "b": PLACE}
-    tell(core, HeldSeen("a", None))
-    assert dict(core.state.open_state().held) == {"b": PLACE}
+    assert dict(sealed.state.prepared) == {"a": PLACE, "b": PLACE}
+    report(core, PreparedSeen("a", None))
+    assert dict(core.state.open_state().prepared) == {"b": PLACE}
 
 
 def test_a_cascade_lets_a_running_dump_end_and_has_another_one_follow(core: Worker) -> None:
-    tell(core, CascadeSeen((TABLE,)))
-    tell(core, CascadeSeen((TABLE,)))
+    report(core, CascadeSeen((TABLE,)))
+    report(core, CascadeSeen((TABLE,)))
     assert open_dumps(core) == ["follow-up"]
     (item,) = core.state.requests.open
     begun = replace(item.dumps[0], state="running", first_low_seq=core.state.last_seq)
     core.state.requests.update(item.request.request_id, begun)
-    tell(core, CascadeSeen((TABLE,)))
+    report(core, CascadeSeen((TABLE,)))
     assert open_dumps(core) == ["follow-up", "follow-up"]
     assert core.state.requests.open[0].dumps[0].first_low_seq is not None
     assert core.state.tables[TABLE].condition is TableCondition.UNPROVEN
 
 
-def test_a_table_that_is_made_anew_while_its_dump_failed_is_dumped_again(core: Worker) -> None:
+def test_a_table_that_is_recreated_while_its_dump_failed_is_dumped_again(core: Worker) -> None:
     """DROP and CREATE: between the two the dump finds no table, and nothing else asks for one."""
-    tell(core, StatementSeen("DROP TABLE t", (TABLE,), False))
+    report(core, StatementSeen("DROP TABLE t", (TABLE,), False))
     assert open_dumps(core) == ["unproven"]
-    tell(core, StatementSeen("ALTER TABLE t COMMENT ''", (TABLE,), True))
+    report(core, StatementSeen("ALTER TABLE t COMMENT ''", (TABLE,), True))
     assert open_dumps(core) == ["unproven"]
     core.state.fail_table(TABLE, "the table is gone")
     assert open_dumps(core) == []
-    tell(core, StatementSeen("CREATE TABLE t (a INT)", (TABLE,), True))
+    report(core, StatementSeen("CREATE TABLE t (a INT)", (TABLE,), True))
     assert open_dumps(core) == ["unproven"]
     assert core.state.tables[TABLE].condition is TableCondition.UNPROVEN
 
 
 def test_a_chunk_that_failed_before_a_statement_came_is_read_again(core: Worker) -> None:
-    tell(core, StatementSeen("DROP TABLE t", (TABLE,), False))
+    report(core, StatementSeen("DROP TABLE t", (TABLE,), False))
     order = core.next_order(now=1.0)
     assert order is not None
-    tell(core, Mark(MarkKind.LOW, order.token, 0))
-    tell(core, StatementSeen("CREATE TABLE t (a INT)", (TABLE,), True))
+    report(core, Watermark(WatermarkKind.LOW, order.token, 0))
+    report(core, StatementSeen("CREATE TABLE t (a INT)", (TABLE,), True))
     core.on_chunk(ChunkFailed(order.token, "the table is gone", None, False), now=2.0)
     assert open_dumps(core) == ["unproven"]
     later = core.next_order(now=100.0)
     assert later is not None
-    tell(core, Mark(MarkKind.LOW, later.token, 0))
+    report(core, Watermark(WatermarkKind.LOW, later.token, 0))
     core.on_chunk(ChunkFailed(later.token, "the table is gone", None, False), now=101.0)
     assert open_dumps(core) == []

@@ -23,8 +23,8 @@ from tideline_capture.sources.mysql.binlog import checksums, framing
 from tideline_capture.sources.mysql.binlog.checksums import (
     CHECKSUM_BYTES,
     first_damaged,
-    is_sealed,
-    sealed,
+    has_checksum,
+    with_checksum,
 )
 from tideline_capture.sources.mysql.binlog.event_codes import ARTIFICIAL_FLAG, EventCode
 from tideline_capture.sources.mysql.binlog.framing import LEAD_BYTES, PAYLOAD_MAX
@@ -41,7 +41,7 @@ def rotate(file: bytes = b"binlog.000001") -> bytes:
     body = struct.pack("<Q", 4) + file
     flags = ARTIFICIAL_FLAG
     header = struct.pack("<IBIIIH", 0, EventCode.ROTATE, 7, 23 + len(body), 0, flags)
-    return sealed(header + body, CHECKSUM_BYTES)
+    return with_checksum(header + body, CHECKSUM_BYTES)
 
 
 def flipped(event: bytes, at: int, bits: int) -> bytes:
@@ -63,7 +63,7 @@ def test_the_numbers_that_lead_from_an_event_to_the_next() -> None:
     assert zlib.crc32(event + zlib.crc32(event).to_bytes(4, "little")) == checksums.RESIDUE
     assert zlib.crc32(checksums.LEAD + b"\0", checksums.RESIDUE) == zlib.crc32(b"")
     assert len(checksums.LEAD) + 1 == LEAD_BYTES
-    assert sealed(event, CHECKSUM_BYTES) == event + zlib.crc32(event).to_bytes(4, "little")
+    assert with_checksum(event, CHECKSUM_BYTES) == event + zlib.crc32(event).to_bytes(4, "little")
 
 
 @pytest.mark.parametrize("step", [STEP, pytest.param(1, marks=pytest.mark.long)])
@@ -127,7 +127,9 @@ def test_an_event_before_the_description_of_its_file() -> None:
 def test_many_are_compared_at_once(sizes: list[int]) -> None:
     """Whichever is damaged, that one is found; the bytes between events are what they were."""
     draw = random.Random(len(sizes))
-    events = [sealed(draw.randbytes(size - CHECKSUM_BYTES), CHECKSUM_BYTES) for size in sizes]
+    events = [
+        with_checksum(draw.randbytes(size - CHECKSUM_BYTES), CHECKSUM_BYTES) for size in sizes
+    ]
     buffer = bytearray(b"".join(packet(event)[:LEAD_BYTES] + event for event in events) + bytes(64))
     stops = np.cumsum([LEAD_BYTES + size for size in sizes]).astype(np.int64)
     starts = stops - sizes
@@ -144,7 +146,7 @@ def test_many_are_compared_at_once(sizes: list[int]) -> None:
 
 
 def test_events_too_short_for_a_checksum() -> None:
-    event = sealed(bytes(30), CHECKSUM_BYTES)
+    event = with_checksum(bytes(30), CHECKSUM_BYTES)
     data = np.frombuffer(bytearray(bytes(5) + event + bytes(64)), np.uint8)
     starts, stops = np.array([5, 44]), np.array([5 + len(event), 47])
     assert first_damaged(data, starts, stops) == 1
@@ -153,6 +155,6 @@ def test_events_too_short_for_a_checksum() -> None:
 
 
 def test_sealing() -> None:
-    assert is_sealed(sealed(b"plain", CHECKSUM_BYTES))
-    assert not is_sealed(sealed(b"plain", CHECKSUM_BYTES)[:-1])
-    assert sealed(b"plain", 0) == b"plain"
+    assert has_checksum(with_checksum(b"plain", CHECKSUM_BYTES))
+    assert not has_checksum(with_checksum(b"plain", CHECKSUM_BYTES)[:-1])
+    assert with_checksum(b"plain", 0) == b"plain"

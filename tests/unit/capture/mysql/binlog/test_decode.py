@@ -90,9 +90,9 @@ def test_a_key_that_its_type_cannot_hold_is_named() -> None:
         ("u", row(2) + row(1), ()),
     ):
         assert decode((kind, area)).key_overflow == named
-    held = decode(("c", row(1)), ("c", row(1, day=NO_DAY)))
-    assert held.rows.counts.overflow_rows == 1
-    assert held.rows.batch.column("_tl_overflow").to_pylist() == [None, [("day", "0000-00-00")]]
+    prepared = decode(("c", row(1)), ("c", row(1, day=NO_DAY)))
+    assert prepared.rows.counts.overflow_rows == 1
+    assert prepared.rows.batch.column("_tl_overflow").to_pylist() == [None, [("day", "0000-00-00")]]
 
 
 def test_an_update_has_two_images() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tideline_capture.sources.mysql.binlog.bulk import (
     EventColumns,
     prepares,
-    read_begins,
+    read_transaction_starts,
     unwrapped,
 )
 from tideline_capture.sources.mysql.binlog.event_codes import EventCode
@@ -44,7 +44,9 @@ def events(*parts: tuple[int, int, bytes]) -> EventColumns:
 def pass_over(executed: Executed, *parts: tuple[int, int, bytes]) -> str:
     found = events(*parts)
     ends = np.flatnonzero(found.codes == EventCode.XID)
-    executed.begin_all(found, read_begins(found).places, int(ends[-1]) if len(ends) else -1)
+    executed.begin_all(
+        found, read_transaction_starts(found).places, int(ends[-1]) if len(ends) else -1
+    )
     return str(executed)
 
 

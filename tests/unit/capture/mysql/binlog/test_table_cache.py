@@ -78,14 +78,14 @@ def test_a_file_begins_with_nothing(body: bytes) -> None:
     assert cache.get(5) is known
 
 
-def test_another_version_parses_anew(body: bytes) -> None:
+def test_another_version_parses_again(body: bytes) -> None:
     cache = cache_of()
     added(cache, body)
     cache.begin_file("8.0.15")
     assert first_news(cache, body) == 0
 
 
-def test_a_named_table_is_parsed_anew(body: bytes) -> None:
+def test_a_named_table_is_parsed_again(body: bytes) -> None:
     cache = cache_of()
     known = added(cache, body)
     cache.forget([str(known.name).upper()])

@@ -22,12 +22,11 @@ from tideline.contract.steps import ColumnStep, StepKind
 from tideline_capture.core.events import (
     Boundary,
     GapSeen,
-    HeldSeen,
     LogBatch,
+    PreparedSeen,
     StatementSeen,
     Truncated,
 )
-from tideline_capture.sources.mark_key import MarkKey
 from tideline_capture.sources.mysql.binlog import polling, unpack
 from tideline_capture.sources.mysql.binlog import xa_buffer as kept
 from tideline_capture.sources.mysql.binlog.event_codes import EventCode
@@ -39,7 +38,8 @@ from tideline_capture.sources.mysql.binlog.rules import LogRules
 from tideline_capture.sources.mysql.binlog.stream import over
 from tideline_capture.sources.mysql.binlog.table_cache import Role, TableCache
 from tideline_capture.sources.mysql.binlog.transactions import BinlogReader
-from tideline_capture.sources.mysql.board import WatermarkRegistry
+from tideline_capture.sources.mysql.watermark_registry import WatermarkRegistry
+from tideline_capture.sources.watermark_key import WatermarkKey
 
 ANNOTATE = 160
 FIRST = (EventCode.ROTATE, EventCode.FORMAT_DESCRIPTION)
@@ -104,7 +104,7 @@ def reader_of(
     flavour: str = "mysql",
     at: int = 4,
     goes_on: bool = False,
-    held: Mapping[str, SourcePosition] | None = None,
+    prepared: Mapping[str, SourcePosition] | None = None,
     derives: bool = True,
 ) -> BinlogReader:
     """A reader that captures every table; nothing is replayed. ``derives``: they have generated
@@ -131,16 +131,18 @@ def reader_of(
         state,
         tables,
         WatermarkRegistry(),
-        key=MarkKey("i"),
-        held={} if held is None else held,
+        key=WatermarkKey("i"),
+        prepared={} if prepared is None else prepared,
         rules=rules,
     )
     return BinlogReader(state, tables, rare, rules)
 
 
-def read_all(reader: BinlogReader, held: dict[str, SourcePosition] | None = None) -> list[LogBatch]:
+def read_all(
+    reader: BinlogReader, prepared: dict[str, SourcePosition] | None = None
+) -> list[LogBatch]:
     """Everything that was sent, as the runtime takes it: schemas are adopted as they come.
-    ``held`` follows what the log says of prepared transactions."""
+    ``prepared`` follows what the log says of prepared transactions."""
     batches, seq, idle = [], 1, 0
     while idle < 3:
         count = reader.poll(100, until_commit=False)
@@ -148,17 +150,17 @@ def read_all(reader: BinlogReader, held: dict[str, SourcePosition] | None = None
         if reader.must_take or not count:
             batches.append(reader.take(seq))
             seq += batches[-1].changes
-            follow(held, batches[-1])
+            follow(prepared, batches[-1])
     return batches
 
 
-def follow(held: dict[str, SourcePosition] | None, batch: LogBatch) -> None:
+def follow(prepared: dict[str, SourcePosition] | None, batch: LogBatch) -> None:
     for one in batch.controls:
-        if held is not None and isinstance(one, HeldSeen):
+        if prepared is not None and isinstance(one, PreparedSeen):
             if one.position is None:
-                held.pop(one.xid)
+                prepared.pop(one.xid)
             else:
-                held[one.xid] = one.position
+                prepared[one.xid] = one.position
 
 
 def operations(batches: list[LogBatch]) -> str:
@@ -193,7 +195,7 @@ def test_recorded_logs_that_stop(name: str, error: type[TidelineError], says: st
 
 
 @pytest.mark.parametrize("name", ["mysql-8.0.15-incident", "mariadb-10.11.19-incident"])
-def test_behind_an_incident_all_is_dumped_anew(name: str) -> None:
+def test_behind_an_incident_all_is_dumped_again(name: str) -> None:
     flavour = name.partition("-")[0]
     batches = read_all(reader_of(raw_events(f"{name}.bin"), flavour=flavour, goes_on=True))
     gaps = [one for batch in batches for one in batch.controls if isinstance(one, GapSeen)]
@@ -300,16 +302,19 @@ XA_LOGS = ("mysql-8.0.15-xa", "mysql-9.7.4-xa", "mariadb-10.11.19-xa")
 @pytest.mark.parametrize("known", [True, False])
 def test_prepared_rows_are_left_for_their_commit(name: str, known: bool) -> None:
     """Unless it is ``known`` that they were held, they were prepared before the start."""
-    held: dict[str, SourcePosition] | None = {} if known else None
+    prepared: dict[str, SourcePosition] | None = {} if known else None
     batches = read_all(
-        reader_of(raw_events(f"{name}.bin"), flavour=name.partition("-")[0], held=held), held
+        reader_of(raw_events(f"{name}.bin"), flavour=name.partition("-")[0], prepared=prepared),
+        prepared,
     )
     assert operations(batches) == ("cc" if known else "c")
     controls = [control for batch in batches for control in batch.controls]
-    told = [(one.xid, one.position is None) for one in controls if isinstance(one, HeldSeen)]
+    reported = [
+        (one.xid, one.position is None) for one in controls if isinstance(one, PreparedSeen)
+    ]
     one, two = "X'6f6e65',X'6272616e6368',7", "X'74776f',X'',1"
     ended = [(one, True)] if known else []
-    assert told == [(one, False), *ended, (two, False), (two, True)]
+    assert reported == [(one, False), *ended, (two, False), (two, True)]
     assert len([one for one in controls if isinstance(one, GapSeen)]) == (not known)
 
 
@@ -319,10 +324,11 @@ def test_large_prepared_transactions_are_read_from_the_log(
     name: str, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept, limit, 40)
-    held: dict[str, SourcePosition] = {}
+    prepared: dict[str, SourcePosition] = {}
     with pytest.raises(SourceLost, match="nothing is replayed"):
         read_all(
-            reader_of(raw_events(f"{name}.bin"), flavour=name.partition("-")[0], held=held), held
+            reader_of(raw_events(f"{name}.bin"), flavour=name.partition("-")[0], prepared=prepared),
+            prepared,
         )
 
 

@@ -11,14 +11,18 @@ from tideline.contract.position import MysqlPosition
 from tideline.contract.schema import TableId
 from tideline_capture.sources.finding import Finding, SecuredSession
 from tideline_capture.sources.mysql.catalog.cascades import is_cascading
-from tideline_capture.sources.mysql.checks.facts import MarkTableFacts, MysqlServerFacts, PlaceFacts
+from tideline_capture.sources.mysql.checks.facts import (
+    MysqlServerFacts,
+    PositionFacts,
+    WatermarkTableFacts,
+)
 from tideline_capture.sources.mysql.checks.log import assign, check_log, check_replica
 from tideline_capture.sources.mysql.checks.preflight import (
     PreflightPlan,
     check_position,
     check_server,
 )
-from tideline_capture.sources.mysql.checks.tables import check_mark_table, create_statements
+from tideline_capture.sources.mysql.checks.tables import check_watermark_table, create_statements
 
 MARKS = TableId("tideline", "watermark")
 LOG = {
@@ -55,8 +59,8 @@ MARIADB = dataclasses.replace(
     variables={**LOG, "gtid_strict_mode": "ON", "server_uid": "u-2"},
 )
 PLANS = {
-    "mysql": PreflightPlan(flavour="mysql", tables=("*.*",), exclude=(), marks=MARKS),
-    "mariadb": PreflightPlan(flavour="mariadb", tables=("*.*",), exclude=(), marks=MARKS),
+    "mysql": PreflightPlan(flavour="mysql", tables=("*.*",), exclude=(), watermarks=MARKS),
+    "mariadb": PreflightPlan(flavour="mariadb", tables=("*.*",), exclude=(), watermarks=MARKS),
 }
 
 
@@ -192,7 +196,7 @@ def test_the_steps_to_gtids() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "known", "level"),
+    ("prepared", "known", "level"),
     [
         (True, None, "ok"),
         (True, True, "ok"),
@@ -202,9 +206,9 @@ def test_the_steps_to_gtids() -> None:
         (None, None, "warning"),
     ],
 )
-def test_positions(held: bool | None, known: bool | None, level: str) -> None:
+def test_positions(prepared: bool | None, known: bool | None, level: str) -> None:
     position = MysqlPosition("binlog.000001", 4)
-    (finding,) = check_position(position, PlaceFacts(held, known))
+    (finding,) = check_position(position, PositionFacts(prepared, known))
     assert finding.level == level
 
 
@@ -226,8 +230,8 @@ def test_the_table_of_marks(
     may_write: bool,
     expected: list[tuple[str, str]],
 ) -> None:
-    facts = MarkTableFacts(MARKS, exists, sound, may_create, may_write)
-    assert bad(check_mark_table(facts, MYSQL)) == expected
+    facts = WatermarkTableFacts(MARKS, exists, sound, may_create, may_write)
+    assert bad(check_watermark_table(facts, MYSQL)) == expected
 
 
 def test_the_table_of_marks_by_hand() -> None:

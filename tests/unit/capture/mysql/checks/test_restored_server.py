@@ -1,4 +1,5 @@
-"""A server that was restored from a copy of its disk: its table of marks knows less than the chain.
+"""A server that was restored from a copy of its disk: its table of watermarks knows less than the
+chain.
 
 The real thing is `tests/spark/test_restored.py`; here is only what the clocks are taken to say.
 """
@@ -59,11 +60,11 @@ class Cursor:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"), [(None, None), ((READ_US,), READ_US), ((0,), None), ((-1,), None)]
+    ("row", "reported"), [(None, None), ((READ_US,), READ_US), ((0,), None), ((-1,), None)]
 )
-def test_a_row_that_tells_of_no_time(row: tuple[int] | None, said: int | None) -> None:
+def test_a_row_that_tells_of_no_time(row: tuple[int] | None, reported: int | None) -> None:
     """Somebody else wrote it: no worker is stopped by that."""
-    assert last_clock(Cursor(row), watermark_table("tideline"), "5f0c") == said
+    assert last_clock(Cursor(row), watermark_table("tideline"), "5f0c") == reported
 
 
 def check(written: int | None, tail: Manifest, *, lost: bool) -> None:

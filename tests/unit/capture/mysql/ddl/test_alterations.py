@@ -13,7 +13,7 @@ def read(clauses: str) -> DdlStatement:
     return classify(text, mariadb=True, default_schema="d", charset="utf8mb4")
 
 
-def told(clauses: str) -> list[str] | None:
+def reported(clauses: str) -> list[str] | None:
     """Each step as ``kind was column = default``."""
     steps = read(clauses).steps
     if steps is None:
@@ -53,7 +53,7 @@ def told(clauses: str) -> list[str] | None:
     ],
 )
 def test_what_is_done_to_columns(clauses: str, steps: list[str]) -> None:
-    assert told(clauses) == steps
+    assert reported(clauses) == steps
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_is_done_to_columns(clauses: str, steps: list[str]) -> None:
     ],
 )
 def test_defaults_that_are_known(column: str, default: str) -> None:
-    assert told(f"ADD a {column}") == [f"add a = {default}"]
+    assert reported(f"ADD a {column}") == [f"add a = {default}"]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_defaults_that_are_known(column: str, default: str) -> None:
     ],
 )
 def test_what_is_not_understood_as_a_whole(clauses: str) -> None:
-    assert told(clauses) is None
+    assert reported(clauses) is None
 
 
 def test_rows_of_an_ignoring_statement_are_thrown_away() -> None:
@@ -144,7 +144,7 @@ def test_rows_of_an_ignoring_statement_are_thrown_away() -> None:
     ("clauses", "converts"),
     [("CHANGE a b INT", True), ("MODIFY a INT", True), ("RENAME COLUMN a TO b, DROP c", False)],
 )
-def test_only_what_defines_a_column_anew_converts_values(clauses: str, converts: bool) -> None:
+def test_only_what_defines_a_column_again_converts_values(clauses: str, converts: bool) -> None:
     assert read(clauses).converts is converts
 
 
@@ -161,7 +161,7 @@ def test_only_what_defines_a_column_anew_converts_values(clauses: str, converts:
         ("RENAME COLUMN a TO b, ADD c VARCHAR(9)", False),
     ],
 )
-def test_texts_that_are_defined_anew_may_get_another_character_set(
+def test_texts_that_are_defined_again_may_get_another_character_set(
     clauses: str, recodes: bool
 ) -> None:
     """One that a definition does not name is the table's own."""

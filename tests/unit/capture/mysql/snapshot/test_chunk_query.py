@@ -16,7 +16,7 @@ from tideline_capture.sources.mysql.types.columns import BYTES, Code, MysqlColum
 from tideline_capture.sources.mysql.types.literals import (
     NotAValue,
     kept,
-    kept_literal,
+    key_literal,
     literal,
     typed,
 )
@@ -198,4 +198,4 @@ KEPT: list[tuple[MysqlColumn, bytes, str, str]] = [
 @pytest.mark.parametrize(("one", "raw", "text", "wanted"), KEPT)
 def test_a_remembered_key_is_exact(one: MysqlColumn, raw: bytes, text: str, wanted: str) -> None:
     assert kept(raw, one) == text
-    assert kept_literal(text, one) == wanted
+    assert key_literal(text, one) == wanted

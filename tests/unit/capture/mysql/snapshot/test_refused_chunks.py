@@ -8,15 +8,15 @@ import pymysql
 import pytest
 
 from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
-from tideline_capture.core.events import MarkKind
-from tideline_capture.sources.mysql.marks import Marks
+from tideline_capture.core.events import WatermarkKind
 from tideline_capture.sources.mysql.snapshot.chunks import RowChunkReader
+from tideline_capture.sources.mysql.watermark_writer import WatermarkWriter
 
 ORDER = ChunkOrder("token", "r", "shop.t", 10, 1 << 20)
 
 
 class NoMarks:
-    def write(self, kind: MarkKind, token: str) -> None:
+    def write(self, kind: WatermarkKind, token: str) -> None:
         """Nobody reads them."""
 
 
@@ -37,8 +37,8 @@ class Failing:
 )
 def test_a_damaged_table_is_waited_for(number: int, retry: bool) -> None:
     reads = Failing(number)
-    marks = cast(Marks, NoMarks())
+    marks = cast(WatermarkWriter, NoMarks())
     reader = RowChunkReader(marks, reads, flavour="mariadb", lock_timeout_s=1, holds_xa=False)
-    told = reader.fetch(ORDER, lambda reason: None)
-    assert isinstance(told, ChunkFailed)
-    assert told.retry is retry
+    reported = reader.fetch(ORDER, lambda reason: None)
+    assert isinstance(reported, ChunkFailed)
+    assert reported.retry is retry

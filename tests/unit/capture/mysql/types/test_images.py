@@ -14,7 +14,7 @@ from tideline.contract.errors import CorruptData
 from tideline_capture.sources.mysql.types import images
 from tideline_capture.sources.mysql.types.columns import Code, MysqlColumn
 from tideline_capture.sources.mysql.types.fields import Fixed, Variable, locate
-from tideline_capture.sources.mysql.types.gather import Bytes, Places
+from tideline_capture.sources.mysql.types.gather import Bytes, Offsets
 from tideline_capture.sources.mysql.types.images import (
     ImageShape,
     Slot,
@@ -22,7 +22,7 @@ from tideline_capture.sources.mysql.types.images import (
     image_starts_loop,
 )
 
-Walk = Callable[[Bytes, Places, Places, ImageShape], tuple[Places, Places]]
+Walk = Callable[[Bytes, Offsets, Offsets, ImageShape], tuple[Offsets, Offsets]]
 SHAPE = ImageShape((Slot(8), Slot(0, 1), Slot(3), Slot(0, 2), Slot(4)))
 COLUMNS = [MysqlColumn(f"c{at}", Code.BLOB) for at in range(len(SHAPE.slots))]
 

@@ -46,8 +46,8 @@ def texts(converted: Converted) -> list[Any]:
     values: list[Any] = converted.values.to_pylist()
     if converted.overflow is None:
         return values
-    held = converted.overflow.to_pylist()
-    return [v if text is None else f"[{text}]" for v, text in zip(values, held, strict=True)]
+    prepared = converted.overflow.to_pylist()
+    return [v if text is None else f"[{text}]" for v, text in zip(values, prepared, strict=True)]
 
 
 def test_integers_with_and_without_sign() -> None:

@@ -1,0 +1,82 @@
+"""Makes the commit metadata of our commits, and its copy in table properties for a shortened log.
+
+Changes by others stay recorded, commit after commit, until a full dump that began after they were
+found is merged. In a table that keeps the past, which no dump proves, they stay until a rebuild.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tideline.contract.external_commits import UNPROVEN_PROPERTY, SinceOurs, Unproven
+from tideline.contract.plan import CommitMetadata, Plan, TablePlan
+from tideline_spark import parts
+from tideline_spark.formats.base import Target
+from tideline_spark.formats.state import TargetSnapshot
+from tideline_spark.modes import mode_of
+
+_CHANGES_MAX = 20
+
+
+def unproven(snapshot: TargetSnapshot, since: SinceOurs) -> tuple[str, ...]:
+    """Return the changes by others that nothing has repaired so far, the newest last."""
+    return (*_earlier(snapshot, since).changes, *since.external)[-_CHANGES_MAX:]
+
+
+def commit_metadata_of(
+    plan: Plan, table: TablePlan, snapshot: TargetSnapshot, since: SinceOurs
+) -> CommitMetadata:
+    """Return the stamp of the commit that brings ``table`` from ``snapshot`` to its end."""
+    before, changed = since.commit_metadata, unproven(snapshot, since)
+    found_at = _earlier(snapshot, since).seq
+    if since.external:
+        found_at = max(found_at, table.a_seq)
+    healed_at = None if table.mode.keeps_history else table.delete_before
+    # Our last commit may have left some, where the log no longer holds it.
+    pended = before.pending if before is not None else not table.create
+    pending = parts.has_unchanged(table) or (pended and healed_at is None)
+    if healed_at is not None and healed_at >= found_at:
+        changed, found_at = (), 0
+    return CommitMetadata(
+        app_id=table.app_id,
+        pipeline=plan.pipeline,
+        incarnation=plan.incarnation,
+        plan_id=plan.plan_id,
+        a=table.a,
+        b=table.b,
+        seq=table.b_seq,
+        complete_through_us=table.complete_through_us,
+        unproven=changed,
+        unproven_seq=found_at,
+        pending=pending and mode_of(table).pends,
+        read_version=None if table.create else snapshot.version,
+        digest=table.b_digest,
+    )
+
+
+def note(
+    target: Target,
+    properties: Mapping[str, str],
+    commit_metadata: CommitMetadata,
+    slipped: tuple[str, ...],
+) -> None:
+    """Record in the table's ``properties`` others' changes: those of the committed
+    ``commit_metadata``, and ``slipped``, which it could not know. Commits only where that is
+    new."""
+    found = Unproven(
+        (*commit_metadata.unproven, *slipped)[-_CHANGES_MAX:], commit_metadata.unproven_seq
+    )
+    if slipped:
+        found = Unproven(found.changes, commit_metadata.seq)
+    if not found.changes:
+        found = Unproven()
+    if Unproven.parse(properties.get(UNPROVEN_PROPERTY)) == found:
+        return
+    target.set_property(UNPROVEN_PROPERTY, found.text() if found.changes else None)
+
+
+def _earlier(snapshot: TargetSnapshot, since: SinceOurs) -> Unproven:
+    """Return our last commit's record, or the table's properties where the log has lost it."""
+    if since.commit_metadata is not None:
+        return Unproven(since.commit_metadata.unproven, since.commit_metadata.unproven_seq)
+    return Unproven.parse(snapshot.properties.get(UNPROVEN_PROPERTY))
