@@ -106,83 +106,117 @@ def run_within(
     on_point: OnPoint = pass_by,
 ) -> None:
     """Capture like `run_worker`, with nothing outside the process but what ``around`` has."""
-    system, stopping, metrics = around.system, around.stopping, around.metrics
-    health = health_of(settings, stopping, system.monotonic)
+    process = _WorkerProcess(around, settings, file, on_point)
     address, port = settings.capture.metrics_address, settings.capture.metrics_port
-    serve(address, port, metrics.registry, health)
-    unless_stopped(stopping, lambda: _probe(around, settings), system)
-    if stopping.is_set():
+    serve(address, port, around.metrics.registry, process.health)
+    unless_stopped(around.stopping, lambda: _probe(around, settings), around.system)
+    if around.stopping.is_set():
         log.info("stopped before it began")
         return
-    store = around.open_store(settings.store)
-    chain = around.chain(store, settings.pipeline)
-    writer = f"{around.host}-{system.new_id()[:12]}"
-    control_thread = ControlThread(_requests(around, settings, writer), system, on_point=on_point)
-    control_thread.start()
+    process.control_thread.start()
     try:
-        live = LiveSettings(settings, file, clock=system.monotonic)
-        source = around.source(settings)
+        process.run(until_idle_s)
+    finally:
+        process.control_thread.stop(process.writer)
 
-        def report_passive(entry: ManifestEntry) -> None:
-            live.changed()  # The first session begins with the settings in force then.
-            status = metrics.status(writer, entry, passive=True, restart_for=live.restart_for)
-            control_thread.publish(status)
 
-        candidate = Candidate(
-            chain,
-            writer=writer,
-            takeover_after_s=settings.capture.takeover_after_s,
-            stopping=stopping,
-            system=system,
-            on_passive=report_passive,
-            health=health,
+class _WorkerProcess:
+    """The parts of a worker that outlive its sessions. Making it sends nothing."""
+
+    def __init__(
+        self, around: Surroundings, settings: Settings, file: SettingsFile | None, on_point: OnPoint
+    ) -> None:
+        clock = around.system.monotonic
+        self._around = around
+        self._settings = settings
+        self._on_point = on_point
+        self._store = around.open_store(settings.store)
+        self._chain = around.chain(self._store, settings.pipeline)
+        self._live = LiveSettings(settings, file, clock=clock)
+        self.writer = f"{around.host}-{around.system.new_id()[:12]}"
+        self.health = health_of(settings, around.stopping, clock)
+        self.control_thread = ControlThread(
+            _requests(around, settings, self.writer), around.system, on_point=on_point
         )
-        lead = unless_stopped(
-            stopping, lambda: candidate.acquire(lambda: (source.identity(), source.begin())), system
-        )
+
+    def run(self, until_idle_s: float | None) -> None:
+        """Wait for the lead of the chain, then capture until a session ends by itself."""
+        around, live = self._around, self._live
+        source = around.source(self._settings)
+        lead = self._lead(source)
         if lead is None:
             return
-        on_point("after-takeover")
-        if live.current is not settings:
+        self._on_point("after-takeover")
+        if live.current is not self._settings:
             source = around.source(live.current)  # They changed while it waited.
-        uploader = Uploader(
-            store,
-            chain,
-            lead,
-            system,
-            heartbeat_s=settings.capture.heartbeat_s,
-            on_point=on_point,
-            health=health,
-        )
-        patience_s = settings.capture.takeover_after_s
-        control_thread.owns = lambda: uploader.failure is None and uploader.silent_s < patience_s
-        health.active(control_thread.owns)
-        runtime = WorkerRuntime(
-            chain,
-            uploader,
-            control_thread,
-            metrics,
-            writer,
-            stopping,
-            on_point,
-            live,
-            health,
-            system,
-        )
+        runtime = self._runtime(lead)
         maintenance = StoreMaintenance(
             lambda: live.current,
-            store,
-            chain,
-            lambda: uploader.last.manifest.manifest_number,
-            system,
+            self._store,
+            self._chain,
+            lambda: runtime.uploader.last.manifest.manifest_number,
+            around.system,
         )
         maintenance.start()
         try:
             _lead(around.source, source, runtime, lead, until_idle_s)
         finally:
             maintenance.stop()
-    finally:
-        control_thread.stop(writer)
+
+    def _lead(self, source: Source) -> Lead | None:
+        """Return the lead once it is this worker's; None when it was stopped before."""
+        stopping, system = self._around.stopping, self._around.system
+        candidate = Candidate(
+            self._chain,
+            writer=self.writer,
+            takeover_after_s=self._settings.capture.takeover_after_s,
+            stopping=stopping,
+            system=system,
+            on_passive=self._report_passive,
+            health=self.health,
+        )
+        return unless_stopped(
+            stopping, lambda: candidate.acquire(lambda: (source.identity(), source.begin())), system
+        )
+
+    def _report_passive(self, entry: ManifestEntry) -> None:
+        self._live.changed()  # The first session begins with the settings in force then.
+        status = self._around.metrics.status(
+            self.writer, entry, passive=True, restart_for=self._live.restart_for
+        )
+        self.control_thread.publish(status)
+
+    def _runtime(self, lead: Lead) -> WorkerRuntime:
+        """Return what sessions share, with an uploader behind the tail of ``lead``."""
+        around = self._around
+        uploader = Uploader(
+            self._store,
+            self._chain,
+            lead,
+            around.system,
+            heartbeat_s=self._settings.capture.heartbeat_s,
+            on_point=self._on_point,
+            health=self.health,
+        )
+        patience_s = self._settings.capture.takeover_after_s
+
+        def owns() -> bool:
+            return uploader.failure is None and uploader.silent_s < patience_s
+
+        self.control_thread.owns = owns
+        self.health.active(owns)
+        return WorkerRuntime(
+            self._chain,
+            uploader,
+            self.control_thread,
+            around.metrics,
+            self.writer,
+            around.stopping,
+            self._on_point,
+            self._live,
+            self.health,
+            around.system,
+        )
 
 
 def _probe(around: Surroundings, settings: Settings) -> None:
@@ -202,7 +236,7 @@ def _requests(around: Surroundings, settings: Settings, writer: str) -> RequestQ
 
 
 def _lead(
-    source_of: Callable[[Settings], Source],
+    make_source: Callable[[Settings], Source],
     source: Source,
     runtime: WorkerRuntime,
     lead: Lead,
@@ -234,7 +268,7 @@ def _lead(
                 if session.run() is not Ended.CHANGED:
                     break
                 log.info("the settings changed: the session starts again with them")
-                source, pause = source_of(live.current), 0.0
+                source, pause = make_source(live.current), 0.0
                 runtime.health.limit_s = limit_of(live.current)
             except Unavailable as error:
                 log.warning(

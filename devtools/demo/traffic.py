@@ -75,11 +75,11 @@ class ShopTraffic:
     def __init__(self, dsn: str, *, rate: float, workers: int = WORKERS, seed: int = SEED) -> None:
         self._stop = threading.Event()
         self._rate = rate
-        # All lanes look at the shop before the first changes it.
+        # All workers look at the shop before the first changes it.
         self._workers = [
             ShopWorker(dsn, number, workers=workers, seed=seed) for number in range(workers)
         ]
-        self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="lane")
+        self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="shop worker")
         self._running: list[Future[None]] = []
         self._began = 0.0
         self._ended: float | None = None
@@ -95,7 +95,7 @@ class ShopTraffic:
         self._stop.set()
 
     def join(self) -> None:
-        """Wait for the lanes' ends and re-raise the first error that any of them met.
+        """Wait for the workers' ends and re-raise the first error that any of them met.
 
         One lane's error stops the others.
         """
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="live traffic on the sample shop")
     parser.add_argument("--report", type=Path, required=True)
     parser.add_argument("--rate", type=float, default=TRANSACTIONS_PER_S, help="transactions/s")
-    parser.add_argument("--lanes", type=int, default=WORKERS, help="connections")
+    parser.add_argument("--workers", type=int, default=WORKERS, help="connections")
     parser.add_argument("--seed", type=int, default=SEED)
     options = parser.parse_args(arguments)
     traffic = ShopTraffic(

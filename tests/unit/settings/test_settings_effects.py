@@ -70,7 +70,8 @@ def test_tables_are_followed_as_a_whole() -> None:
 
 
 def chains(tree: ast.AST, root: str) -> Iterator[tuple[str, ...]]:
-    """The attributes that are read of the name ``root``: ``("capture", "heartbeat_s")``."""
+    """The attributes that are read of the name ``root``, or of an object's ``_root``:
+    ``("capture", "heartbeat_s")``."""
     inner = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Attribute)}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute) or id(node) in inner:
@@ -80,7 +81,9 @@ def chains(tree: ast.AST, root: str) -> Iterator[tuple[str, ...]]:
         while isinstance(at, ast.Attribute):
             names.insert(0, at.attr)
             at = at.value
-        if isinstance(at, ast.Name) and at.id == root:
+        if isinstance(at, ast.Name) and at.id == "self" and names[0] == f"_{root}":
+            names, at = names[1:], ast.Name(root)
+        if names and isinstance(at, ast.Name) and at.id == root:
             yield tuple(names)
 
 
