@@ -92,7 +92,8 @@ class Planning:
         settled = self._settled(tail, state)
         plans: list[Plan] = []
         group: Sequence[str] = tuple(wanted)
-        while group and len(plans) < GROUPS_MAX:
+        # A chain without a table gives one plan, which is empty.
+        while not plans or (group and len(plans) < GROUPS_MAX):
             scope = PlanScope(
                 plan_id=plan_id,
                 store_url=settings.store.url,

@@ -65,6 +65,14 @@ def apply(history: History, manifest_number: int, table: str = T, **changes: Any
     commit_of_ours(path, rows, app, manifest_number, commit_metadata)
 
 
+def test_a_chain_without_a_table_gives_an_empty_plan(tmp_path: Path) -> None:
+    """As it is while the first worker prepares the source, or where the settings match no table."""
+    empty = History(tmp_path)
+    empty.commit()
+    plan = plan_merge(empty.settings, plan_id="early")
+    assert (plan.tables, plan.b) == ((), empty.last_number)
+
+
 def test_a_plan_is_made_once(history: History) -> None:
     first = plan_merge(history.settings, plan_id="daily/2024-01-01 +00:00")
     assert [(t.table, t.create) for t in first.tables] == [(T, True)]
