@@ -73,10 +73,10 @@ class SourceCost(msgspec.Struct, frozen=True):
     rows: int
     bytes: int
     chunks: int
-    watermarks: int
+    watermarks: int = msgspec.field(name="marks")
     unknown: tuple[str, ...]
     connections: int
-    watermarks_per_hour: int
+    watermarks_per_hour: int = msgspec.field(name="marks_per_hour")
 
 
 class Assessment(msgspec.Struct, frozen=True):
