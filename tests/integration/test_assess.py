@@ -124,7 +124,7 @@ def test_what_it_costs_the_source(shop: Pipeline[Database]) -> None:
     cost = json.loads(run(shop.config, "json"))["cost"]
     assert (cost["tables"], cost["rows"], cost["marks"]) == (3, 1000, 2 * cost["chunks"])
     assert cost["unknown"] == ["public.counted", "public.twins"]
-    assert cost["watermarks_per_hour"] == 14_400, "a round each half second"
+    assert cost["marks_per_hour"] == 14_400, "a round each half second"
     worker = shop.start()
     worker.wait_point("between-watermarks")
     shop.catch_up(worker)

@@ -66,14 +66,14 @@ def dump_with(
 def test_changes_in_a_window(items: Pipeline[Database], statements: list[str]) -> None:
     if statements[-1].endswith(";"):
         items.database.run("DELETE FROM items WHERE id = 46")
-    dump_with(items, "between-marks:2", lambda worker: items.database.run(*statements))
+    dump_with(items, "between-watermarks:2", lambda worker: items.database.run(*statements))
     assert items.table(ITEMS).condition is TableCondition.LIVE
 
 
 def test_unchanged_large_values_of_a_window_come_as_partial_rows(items: Pipeline[Database]) -> None:
     captured = dump_with(
         items,
-        "between-marks:1",
+        "between-watermarks:1",
         lambda worker: items.database.run("UPDATE items SET v = v + 1 WHERE id <= 10"),
     )
     partial = [c for c in captured.table(ITEMS) if c.op == "r" and set(c.values) == {"doc"}]
@@ -100,7 +100,8 @@ class TestRewritingAlter:
     ALTER = "ALTER TABLE items ALTER COLUMN v TYPE int USING v + 1000"
 
     @pytest.mark.parametrize(
-        "point", ["between-chunks:2", "between-marks:1", "between-marks:2", "between-chunks:3"]
+        "point",
+        ["between-chunks:2", "between-watermarks:1", "between-watermarks:2", "between-chunks:3"],
     )
     def test_between_the_steps(self, items: Pipeline[Database], point: str) -> None:
         dump_with(items, point, lambda worker: items.database.run(self.ALTER))

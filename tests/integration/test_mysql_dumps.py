@@ -98,7 +98,7 @@ WINDOWS = {
 @pytest.mark.parametrize("flavour", ["mariadb", "mysql8"])
 @pytest.mark.parametrize("what", WINDOWS)
 def test_changes_in_a_window(items: Pipeline[MysqlDatabase], what: str) -> None:
-    dump_with(items, "between-marks:2", lambda worker: items.database.run(*WINDOWS[what]))
+    dump_with(items, "between-watermarks:2", lambda worker: items.database.run(*WINDOWS[what]))
     assert items.table(name(items)).condition is TableCondition.LIVE
 
 
@@ -127,7 +127,7 @@ def test_keys_that_the_server_takes_for_the_same(
     items = pipeline_of(mysql_database, capture={"chunk_rows": 20, "delay_ms": 1})
     dump_with(
         items,
-        "between-marks:2",
+        "between-watermarks:2",
         lambda worker: mysql_database.run(
             "UPDATE items SET id = UPPER(id) WHERE v % 3 = 0",
             "UPDATE items SET id = CONCAT(id, '  ') WHERE v % 5 = 0",
