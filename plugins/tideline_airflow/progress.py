@@ -46,6 +46,6 @@ def _table(table: TableProgress) -> str:
 def reasons(answer: Answer) -> str:
     """Return why a request ended as it did, each reason once."""
     tables = [f"{table.table}: {table.error}" for table in answer.tables if table.error]
-    text = answer.error or ""
-    parts = [text, *(text for text in tables if text not in text), answer.hint or ""]
+    summary = answer.error or ""
+    parts = [summary, *(text for text in tables if text not in summary), answer.hint or ""]
     return log_line("; ".join(part for part in parts if part))

@@ -100,13 +100,13 @@ def test_a_setting_that_needs_a_restart_is_named(
     keys = ("control.answer_ttl_s", "capture.heartbeat_s")
     poll("they are named", lambda: named() == {(pid, keys) for pid in both})
     print_status(read_status(pipeline.settings))
-    reported = capsys.readouterr().out
-    assert "restart it, for control.answer_ttl_s, capture.heartbeat_s" in reported
+    shown = capsys.readouterr().out
+    assert "restart it, for control.answer_ttl_s, capture.heartbeat_s" in shown
     for one in (worker, waiting):
         one.wait_output("restart the worker")
-        reported = one.output()
-        assert "capture.heartbeat_s" in reported and "chunk_rows" not in reported
-        assert "77123" not in reported + reported and "4321.5" not in reported + reported
+        logged = one.output()
+        assert "capture.heartbeat_s" in logged and "chunk_rows" not in logged
+        assert "77123" not in logged + shown and "4321.5" not in logged + shown
     pipeline_of(conforming)
     poll("nothing is named any more", lambda: named() == {(pid, ()) for pid in both})
     waiting.terminate()

@@ -112,7 +112,7 @@ def test_log_only_says_from_where_on(
     assert ops(pipeline, later) == [("u", 1, 2)]
     status = read_status(pipeline.settings)
     print_status(status)
-    reported, reported = capsys.readouterr().out, worker.output()
+    shown, logged = capsys.readouterr().out, worker.output()
     in_log = "postgres" not in conforming.source["url"]
     for one in status.tables:
         begun = one.captured_from
@@ -120,10 +120,10 @@ def test_log_only_says_from_where_on(
         assert begun.earlier_rows == ("none" if in_log and one.table == new else "missing")
         assert min(row["_tl_seq"] for row in rows_of(pipeline, one.table)) >= begun.seq
         at = f"seq {begun.seq} (source time {moment(begun.source_time_us)})"
-        assert f"{one.table} is captured from {at} on; " in reported
-        lines = [line for line in reported.splitlines() if "captures a table" in line]
+        assert f"{one.table} is captured from {at} on; " in shown
+        lines = [line for line in logged.splitlines() if "captures a table" in line]
         assert [line for line in lines if one.table in line and f"{begun.seq}" in line]
-    assert f"`tideline dump {old}` brings them" in reported
+    assert f"`tideline dump {old}` brings them" in shown
     since = included.tables[later].captured_from
     assert since is not None and since.source_time_us is not None
     assert since.source_time_us > (pipeline.manifests()[0].source_time_us or 0)

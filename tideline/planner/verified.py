@@ -55,8 +55,8 @@ class VerifiedThrough(msgspec.Struct, frozen=True):
 def store_verification(settings: Settings, result: Verification) -> None:
     """Keep ``result``, and the sequence of each table that it proves in full. Idempotent."""
     store = open_store(settings.store)
-    key = layout.verification_key(settings.pipeline, result.verify_id)
-    store.put(key, with_checksum(encode_verification(result)))
+    result_key = layout.verification_key(settings.pipeline, result.verify_id)
+    store.put(result_key, with_checksum(encode_verification(result)))
     for table in result.tables:
         if (
             table.outcome is not VerificationOutcome.EQUAL
