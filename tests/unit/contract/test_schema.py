@@ -32,7 +32,7 @@ BASE = table(ID, NAME, PRICE)
     ("table_id", "text"),
     [
         (TableId("public", "orders"), "public.orders"),
-        (TableId("public", "ChunkScheduler"), "public.ChunkScheduler"),
+        (TableId("public", "Orders"), "public.Orders"),
         (TableId("my schema", "orders"), '"my schema".orders'),
         (TableId("a.b", "c"), '"a.b".c'),
         (TableId('q"q', "t"), '"q""q".t'),
