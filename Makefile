@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags devtools tests)
 
-# Where it is set, every process compiles all it imports anew: Airflow starts twice as slowly.
+# Where it is set, every process compiles all it imports again: Airflow starts twice as slowly.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -75,7 +75,7 @@ wheels: setup ## build what is installed elsewhere: dist/tideline_cdc-*.whl, dis
 images: setup ## pin images to the digests that their registries have now; CHECK=1 only compares
 	@$(BIN)/python -m devtools.supply.images $(if $(CHECK),--check)
 
-constraints: setup ## resolve requirements/*.in anew: versions and hashes; constraints.txt has the versions
+constraints: setup ## resolve requirements/*.in again: versions and hashes; constraints.txt has the versions
 	@scripts/lock $(BIN)/uv --upgrade
 
 sbom: setup ## write what all of this is made of: dist/sbom.cdx.json (CycloneDX)

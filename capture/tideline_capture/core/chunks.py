@@ -1,4 +1,4 @@
-"""ChunkScheduler of chunks, and what the dumper reports about them."""
+"""Orders of chunks, and what the dumper reports about them."""
 
 from __future__ import annotations
 
