@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags devtools tests)
 
-# Where it is set, every process compiles all it imports anew: Airflow starts twice as slowly.
+# Where it is set, every process compiles all it imports again: Airflow starts twice as slowly.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -31,7 +31,7 @@ demo: setup ## the main job on a sample shop, live; SOURCE=mariadb, STAY=1 stays
 # Four processes on two cores: what waits for servers leaves the cores to what merges.
 SIDE_BY_SIDE := --numprocesses=4 --dist=loadscope --no-loadscope-reorder --max-worker-restart=0
 
-test: servers ## every test but the long ones, in some 20 minutes
+test: servers ## every test but the long ones, in about 20 minutes
 	@$(MAKE) --no-print-directory --jobs=2 lint tests
 
 tests:
@@ -75,7 +75,7 @@ wheels: setup ## build what is installed elsewhere: dist/tideline_cdc-*.whl, dis
 images: setup ## pin images to the digests that their registries have now; CHECK=1 only compares
 	@$(BIN)/python -m devtools.supply.images $(if $(CHECK),--check)
 
-constraints: setup ## resolve requirements/*.in anew: versions and hashes; constraints.txt has the versions
+constraints: setup ## resolve requirements/*.in again: versions and hashes; constraints.txt has the versions
 	@scripts/lock $(BIN)/uv --upgrade
 
 sbom: setup ## write what all of this is made of: dist/sbom.cdx.json (CycloneDX)

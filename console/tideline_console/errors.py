@@ -36,7 +36,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "pymysql": ("mysql",),
     "pymysqlreplication": ("mysql",),
     "pyspark": ("spark",),
-    "delta": ("spark",),
     "openlineage": ("lineage",),
 }
 """The extras that bring each optional package, by the name that it is imported by."""

@@ -1,10 +1,10 @@
 # ruff: noqa: S608  statements are made of constants
-"""The shop's transactions: each function is one transaction over a lane's rows.
+"""The shop's transactions: each function is one transaction over a worker's rows.
 
 Together they insert, update and delete in nine tables, change keys (text, composite and of many
 rows at once), leave large values alone and rewrite them, and roll work back, whole and to
 savepoints. The statements are the same for every kind of database, except for the expressions in
-the lane's `SourceWords`.
+the worker's `SourceWords`.
 """
 
 from __future__ import annotations

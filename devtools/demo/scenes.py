@@ -136,7 +136,7 @@ class Scenes:
         self._say_captured()
 
     def _catch_up(self) -> None:
-        """Let the traffic's lanes catch up with work that Spark on a small machine delayed. That
+        """Let the traffic's workers catch up with work that Spark on a small machine delayed. That
         takes little time once Spark is done, and ends after `CATCH_UP_S`."""
         end = time.monotonic() + CATCH_UP_S
 

@@ -5,8 +5,8 @@ transactions that it is in and ends with 0. The database's address is in ``TIDEL
 holds a password, and command lines are public. What was done so far is written to the report file
 every half second, atomically; the last report is written after the last transaction.
 
-The rate is an average: a lane that fell behind on a busy machine continues without a pause until it
-has caught up. The transactions are drawn from a seed.
+The rate is an average: a worker that fell behind on a busy machine continues without a pause until
+it has caught up. The transactions are drawn from a seed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def read_report(path: Path) -> Report | None:
 
 
 class ShopTraffic:
-    """Lanes at a common average rate, until stopped."""
+    """Workers at a common average rate, until stopped."""
 
     def __init__(self, dsn: str, *, rate: float, workers: int = WORKERS, seed: int = SEED) -> None:
         self._stop = threading.Event()
@@ -91,13 +91,13 @@ class ShopTraffic:
             worker.add_done_callback(lambda _: self._stop.set())
 
     def request_stop(self) -> None:
-        """Let every lane finish the transaction it is in; safe in a signal handler."""
+        """Let every worker finish the transaction it is in; safe in a signal handler."""
         self._stop.set()
 
     def join(self) -> None:
         """Wait for the workers' ends and re-raise the first error that any of them met.
 
-        One lane's error stops the others.
+        One worker's error stops the others.
         """
         self._pool.shutdown()
         self._ended = time.monotonic()

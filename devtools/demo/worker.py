@@ -1,6 +1,6 @@
 """One connection of the shop's traffic: whole transactions, counted by what they changed.
 
-Rows are divided among lanes by id, so that lanes never wait for one another's locks and never
+Rows are divided among workers by id, so that workers never wait for one another's locks and never
 deadlock, while their transactions still interleave in the source's log. Counts come from the
 server's row counts; what is rolled back, whole or to a savepoint, is counted apart.
 """
@@ -131,7 +131,7 @@ class ShopWorker:
         return rows
 
     def new_id(self) -> int:
-        """Return an unused id of this lane, for any table that the lanes add rows to."""
+        """Return an unused id of this worker, for any table that the workers add rows to."""
         taken = self.next_id
         self.next_id += self.workers
         return taken

@@ -26,7 +26,7 @@ def unproven(snapshot: TargetSnapshot, since: SinceOurs) -> tuple[str, ...]:
 def commit_metadata_of(
     plan: Plan, table: TablePlan, snapshot: TargetSnapshot, since: SinceOurs
 ) -> CommitMetadata:
-    """Return the stamp of the commit that brings ``table`` from ``snapshot`` to its end."""
+    """Return the metadata of the commit that brings ``table`` from ``snapshot`` to its end."""
     before, changed = since.commit_metadata, unproven(snapshot, since)
     found_at = _earlier(snapshot, since).seq
     if since.external:

@@ -1,4 +1,4 @@
-"""StartPoints and ends a program that spark-submit runs: session, exit status, failure lines."""
+"""Starts and ends a program that spark-submit runs: session, exit status, failure lines."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def check_not_set_back(table: TablePlan, since: SinceOurs) -> None:
 def rowless_commit_metadata(
     commit_metadata: CommitMetadata, table: TablePlan, changed: tuple[str, ...]
 ) -> CommitMetadata:
-    """Return the stamp of a commit that moves no rows, where others changed data since ours."""
+    """Return the metadata of a commit without rows, where others changed data since ours."""
     return replace(
         commit_metadata,
         b=table.a,

@@ -2,7 +2,8 @@
 
 The source view is the output of `fold`: one row per key. A target row is overwritten when it is
 older, and also when its sequence is absent or above the applied one: such a row is damaged and must
-not shield itself. In a plan with a floor, rows that the source no longer has are deleted.
+not shield itself. In a plan with a delete-before sequence, rows that the source no longer
+has are deleted.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def key_bounds(plan: TablePlan, prefix: str = "") -> list[str]:
 
 
 def _condition(plan: TablePlan) -> str:
-    """Return equal keys within bounds; a plan with a floor reads every row of the target anyway."""
+    """Return equal keys within bounds; a plan that deletes reads every row of the target anyway."""
     bounds = [] if plan.delete_before is not None else key_bounds(plan, f"{TARGET}.")
     return " AND ".join([*_same_key(plan), *bounds])
 

@@ -145,7 +145,7 @@ class TableRun:
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Find what others changed between the last look at the target and our commit; warnings.
 
-        Later looks at the log find it, too, because the stamp records what its run knew. It is
+        Later looks at the log find it, too, because the metadata records what its run knew. It is
         recorded in the table's properties with the other unproven changes.
         """
         slipped: tuple[str, ...] = ()
@@ -207,7 +207,7 @@ class TableRun:
 
     def _check_still_here(self) -> None:
         """Check for commits by others before the statement runs; the format sees later ones.
-        Otherwise changes since the look at the target would be neither in the commit's stamp nor
+        Otherwise changes since the look at the target would be neither in the commit's metadata nor
         found after the commit."""
         self._on_point(BEFORE_COMMIT)
         now, app = self._target.look(), self._table.app_id
@@ -278,7 +278,7 @@ class TableRun:
         return msgspec.structs.replace(receipt, warnings=(*receipt.warnings, why))
 
     def _already(self, seen: TargetVersion, applied: int) -> TableReceipt:
-        """Return the receipt where another run was first; its stamp has its position."""
+        """Return the receipt where another run was first; its metadata has its position."""
         since = self._target.since_ours(seen.commits(), self._table.app_id)
         commit_metadata = since.commit_metadata
         count, keys = (

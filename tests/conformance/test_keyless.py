@@ -225,9 +225,7 @@ def test_what_else_happens_to_it(bag: ConformingSource, pipeline_of: PipelineFac
 def test_where_nothing_may_be_written(bag: ConformingSource, pipeline_of: PipelineFactory) -> None:
     """Without pulses a snapshot needs a moment in which nobody changes the table."""
     if "postgres" in bag.source["url"]:
-        bag.run(
-            "DELETE FROM bag"
-        )  # WatermarkWriter are no rows there; an empty table has a copy, too.
+        bag.run("DELETE FROM bag")  # Watermarks are no rows there; an empty table has a copy, too.
     read_only = {} if "postgres" in bag.source["url"] else {"read_only": True}
     pipeline = pipeline_of(bag, source=read_only, tables=COUNTED)
     pipeline.drain()

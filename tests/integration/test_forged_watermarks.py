@@ -1,4 +1,4 @@
-"""WatermarkWriter in other hands: whoever may write what looks like one forges nothing and stops
+"""Watermarks in other hands: whoever may write what looks like one forges nothing and stops
 nothing.
 
 PostgreSQL: a role without any grant writes messages under our prefix, and another one, which may

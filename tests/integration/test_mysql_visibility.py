@@ -216,8 +216,7 @@ class TestOrderOfCommitsOff:
 @pytest.mark.parametrize("flavour", ["mariadb", "mysql9"])
 class TestCommitThatIsNotVisibleYet:
     """A transaction that the log has sent, and that nobody can see: the server waits for a
-    semi-synchronous replica that does not exist. WatermarkWriter that are written wait behind
-    it."""
+    semi-synchronous replica that does not exist. Watermarks that are written wait behind it."""
 
     def test_the_chunk_waits_for_it(
         self, flavour: Flavour, start_server: ServerFactory, pipeline_of: PipelineFactory

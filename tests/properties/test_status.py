@@ -201,7 +201,7 @@ def check_proof(one: TableStatus, read: StatusInputs) -> None:
     # It is worth nothing where the doubt was found after the rows were read.
     if one.state is TableStage.LIVE and found.condition is TableCondition.UNPROVEN:
         assert read.merged is not None
-        assert read.merged.proofs[one.table].verified.doubts == found.doubts, one
+        assert read.merged.verifications[one.table].verified.doubts == found.doubts, one
     if one.late is not None and one.state is TableStage.LIVE:
         assert "unproven" not in one.late.reason and "no dump" not in one.late.reason, one
 

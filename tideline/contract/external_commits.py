@@ -5,7 +5,7 @@ A commit of a warehouse table is external when it is not ours and may have chang
 one that adds or removes rows, and one after which a column's name stands for other values, such as
 a rename. A commit that only moves rows between files, or sets a property, may not.
 
-A commit's stamp says which version its run had read. So the log shows for every external commit
+A commit's metadata says which version its run had read. So the log shows for every external commit
 whether a run of ours has judged it: those up to that version are judged, those between it and the
 commit itself are not.
 
@@ -131,8 +131,8 @@ def is_external(commit: TableCommit, *app_ids: str) -> bool:
 
 def is_ours(commit: TableCommit, app_id: str) -> bool:
     """Return whether a run for ``app_id`` made the commit."""
-    stamped = commit.commit_metadata is not None and commit.commit_metadata.app_id == app_id
-    return stamped or app_id in commit.numbers
+    ours = commit.commit_metadata is not None and commit.commit_metadata.app_id == app_id
+    return ours or app_id in commit.numbers
 
 
 def _looked_at(commit: TableCommit) -> int:

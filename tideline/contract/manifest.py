@@ -119,11 +119,12 @@ class Truncate(msgspec.Struct, frozen=True):
 
 
 class Copied(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A finished dump of a table without a key: a copy of its state at the floor's seq.
+    """A finished dump of a table without a key: a copy of its state at the delete-before
+    sequence.
 
-    Its ``rows`` have op ``r`` and sequences above the floor's and up to ``last_seq``, in manifests
-    after ``first_manifest``; no other dump's lie among them. ``seen``: ranges (first, last) of
-    sequences above the floor's whose changes the copy already has.
+    Its ``rows`` have op ``r`` and sequences above that and up to ``last_seq``, in manifests after
+    ``first_manifest``; no other dump's lie among them. ``seen``: ranges (first, last) of sequences
+    above it whose changes the copy already has.
     """
 
     first_manifest: int
@@ -188,25 +189,25 @@ class TableState(
     """The state of one table in the chain. ``schema`` is the fingerprint in force.
 
     ``last_data_manifest`` is the newest manifest that holds anything of the table (parts, schema
-    events, truncates, floors): a target that has applied it is up to date. ``since_seq`` and
-    ``reason`` belong to every condition but ``live``. ``generation`` counts the restarts of the
-    target: its content is then what manifests after ``generation_manifest`` hold with sequences
-    above ``generation_seq``. ``cause`` says what must change for a parked table to be captured
-    again: its ``catalog``, or a ``value`` (then a dump request takes it up). ``catalog`` is the
-    source's identity of the table when it was last found equal. ``complete_seq``: once everything
-    up to it is applied, nothing is missing, because a delete-complete dump ended there, or the log
-    has the table's creation there; None before that. ``dropped`` has the columns, with their types,
-    that the source dropped in this generation: they stay in the target. ``blocked_by``: the kinds
-    of the steps that its target cannot take. ``blocked_seq`` is the last schema event that its
-    target cannot pass (``since_seq`` the first one), and ``left_blocked`` says that a user
-    cancelled the worker's own dump that was to restart it. ``was_gone``: it was not in the source
-    for a while, so that its name now stands for another table. ``numbers`` are those of the
-    schema's columns, where the source numbers them and they are known. ``doubts`` counts how often
-    its rows were found to be in doubt, however that ended. ``observed_steps``: the combined effect
-    of the log's statements on the columns of ``schema``, until a schema shows it; None: no
-    statement, or not all is known. ``description``: the fingerprint of the `Description` that the
-    catalog showed last. ``captured_from``: where its capture last began; None in chains of older
-    versions.
+    events, truncates, ends of full dumps): a target that has applied it is up to date.
+    ``since_seq`` and ``reason`` belong to every condition but ``live``. ``generation`` counts the
+    restarts of the target: its content is then what manifests after ``generation_manifest`` hold
+    with sequences above ``generation_seq``. ``cause`` says what must change for a parked table to
+    be captured again: its ``catalog``, or a ``value`` (then a dump request takes it up).
+    ``catalog`` is the source's identity of the table when it was last found equal.
+    ``complete_seq``: once everything up to it is applied, nothing is missing, because a
+    delete-complete dump ended there, or the log has the table's creation there; None before that.
+    ``dropped`` has the columns, with their types, that the source dropped in this generation: they
+    stay in the target. ``blocked_by``: the kinds of the steps that its target cannot take.
+    ``blocked_seq`` is the last schema event that its target cannot pass (``since_seq`` the first
+    one), and ``left_blocked`` says that a user cancelled the worker's own dump that was to restart
+    it. ``was_gone``: it was not in the source for a while, so that its name now stands for another
+    table. ``numbers`` are those of the schema's columns, where the source numbers them and they are
+    known. ``doubts`` counts how often its rows were found to be in doubt, however that ended.
+    ``observed_steps``: the combined effect of the log's statements on the columns of ``schema``,
+    until a schema shows it; None: no statement, or not all is known. ``description``: the
+    fingerprint of the `Description` that the catalog showed last. ``captured_from``: where its
+    capture last began; None in chains of older versions.
     """
 
     condition: TableCondition = TableCondition.LIVE

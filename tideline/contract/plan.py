@@ -78,8 +78,8 @@ class TablePlan(
     ``a_digest`` and ``b_digest`` are those manifests' digests: a number alone may be another
     chain's, after a store was restored from its backup. Empty where not known, and ``a_digest``
     with ``create``. ``schema`` is the table's schema at ``b``; ``schemas`` has every fingerprint
-    that the parts and ``changes`` use. ``delete_before``: target rows with ``_tl_seq <= floor``
-    that the plan does not write again are deleted, and folded rows with ``_tl_seq <= floor``
+    that the parts and ``changes`` use. ``delete_before``: target rows with a ``_tl_seq`` up to
+    it that the plan does not write again are deleted, and folded rows with such a one
     dropped. It is the largest of the ``first_low_seq`` of full dumps finished in (a, b] and of
     (truncate seq - 1); None without either. ``truncates`` are the sequences of truncates in the
     range, ascending: no value is filled across. ``create``: the target has no applied version of
@@ -258,7 +258,7 @@ class PlanScope(msgspec.Struct, frozen=True):
 
 
 STANDING_PROPERTY = "tideline.standing"
-"""The table property that repeats the stamp of a commit of ours, in case its log has lost that."""
+"""The table property that repeats a commit's metadata, in case the table's log has lost that."""
 
 
 class CommitMetadata(
@@ -268,7 +268,7 @@ class CommitMetadata(
 
     It is read back without Spark: how far the table is merged. ``seq`` is the last sequence of
     manifest ``b``, ``digest`` its digest, by which a reader knows the chain that was applied;
-    stamps of older versions have none. ``unproven`` names external commits that no full dump has
+    commits of older versions have none. ``unproven`` names external commits that no full dump has
     healed yet, found when everything up to ``unproven_seq`` was applied. ``pending``: whether rows
     may still lack values. ``read_version``: the version of the table that the run read and judged
     with all its history; external commits between that and this commit are not judged.
@@ -296,7 +296,7 @@ class CommitMetadata(
 
     @classmethod
     def parse(cls, text: str | None) -> CommitMetadata | None:
-        """Parse the stamp in a commit's user metadata; None when it holds something else,
+        """Parse what a commit's user metadata holds; None when it holds something else,
         CorruptData when its checksum does not match."""
         try:
             commit_metadata = None if text is None else _COMMIT_METADATA.decode(text)

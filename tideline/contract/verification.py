@@ -186,7 +186,7 @@ class Verification(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Verified(msgspec.Struct, frozen=True, omit_defaults=True):
     """The record up to where one table was last proven equal, every row of it: kept until a later
-    proof.
+    verification.
 
     It holds for the target's version ``target_version`` under ``app_id``, and for the results of
     our own merges into it; `planner.verified` checks for external commits since. Its rows were read
@@ -230,7 +230,7 @@ def encode_verified(found: Verified) -> bytes:
 
 
 def decode_verified(raw: bytes, at: str = "") -> Verified:
-    """Decode a proof that is kept; raises like `decode_verify_plan`."""
+    """Decode the record of a last equal verification; raises like `decode_verify_plan`."""
     return _VERIFIED.read(raw, at)
 
 
@@ -241,5 +241,5 @@ _RESULTS = DocumentReader(
     Verification, version=VERIFICATION_VERSION, features=FEATURES, name="verification"
 )
 _VERIFIED = DocumentReader(
-    Verified, version=VERIFICATION_VERSION, features=FEATURES, name="kept proof"
+    Verified, version=VERIFICATION_VERSION, features=FEATURES, name="verified record"
 )

@@ -44,7 +44,7 @@ def _why(chain_index: ChainIndex, tail: Manifest, target: TargetState) -> str:
         return f"the target has applied manifest {applied}, which the chain does not reach"
     if commit_metadata is None or commit_metadata.b != applied:
         return f"the target's log no longer shows which manifest {applied} it has applied"
-    # A stamp of an older version, without digests, has the manifest's last sequence only.
+    # Metadata of an older version, without digests, has the manifest's last sequence only.
     same = commit_metadata.digest == chain_index.digest(applied)
     if not commit_metadata.digest:
         same = commit_metadata.seq == chain_index.manifest(applied).last_seq

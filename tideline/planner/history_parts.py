@@ -82,7 +82,7 @@ def gone_for_good(name: str) -> str:
 
 
 def _rolled_up(manifest_range: ManifestRange, store: ObjectStore, name: str) -> bool:
-    """Return whether the whole stretch is a block whose files for the table are all there."""
+    """Return whether the whole range is a block whose files for the table are all there."""
     block = manifest_range.block
     if block is None or len(manifest_range.entries) != len(block.manifests):
         return False

@@ -1,5 +1,4 @@
-"""ChunkScheduler maintenance of the warehouse's tables, and stores the order before anyone runs
-it."""
+"""Orders maintenance of the warehouse's tables, and stores the order before anyone runs it."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class Planning:
         )
 
     def _settled(self, tail: Manifest, state: OpenState) -> OpenState:
-        """Return the state without the doubts that proofs have ended; a proof is of the live table,
+        """Return the state without the doubts that verifications ended; one is of the live table,
         and says nothing about a shadow table."""
         if self._build:
             return state

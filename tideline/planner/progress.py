@@ -33,28 +33,29 @@ _STRAYED = "its target has applied another chain than the store's"
 
 @dataclass(frozen=True, slots=True)
 class WarehouseTables:
-    """Every table with a schema as its target alone shows it, and the newest proofs, by table.
+    """Every table with a schema as its target alone shows it, and the newest equal verifications,
+    by table.
 
     Of a status here, ``captured`` and ``merged`` are the chain's tail when nothing of a captured
     table waits, else ``merged`` is what the target has applied. ``state`` is ``blocked`` when the
     table cannot be merged, and ``unproven`` after external commits that neither a full dump nor a
-    proof has healed. ``pending`` counts the rows that lack values which the log did not carry, as
-    the last merge's receipt does (None: there is no receipt, and some rows may lack values).
-    ``mode`` is how the target is kept: it keeps the mode that it was made in until `tideline
-    rebuild` switches it. What only the chain or the source knows is not filled in.
+    verification has healed. ``pending`` counts the rows that lack values which the log did not
+    carry, as the last merge's receipt does (None: there is no receipt, and some rows may lack
+    values). ``mode`` is how the target is kept: it keeps the mode that it was made in until
+    `tideline rebuild` switches it. What only the chain or the source knows is not filled in.
     """
 
     tables: Mapping[str, TableStatus] = field(default_factory=dict)
-    proofs: Mapping[str, LastVerification] = field(default_factory=dict)
+    verifications: Mapping[str, LastVerification] = field(default_factory=dict)
 
     def settled(self, name: str, state: TableState) -> TableState:
-        """Return the chain's state of a table, without the doubts that its proof has ended."""
-        last = self.proofs.get(name)
+        """Return the chain's state of a table, without the doubts that its verification ended."""
+        last = self.verifications.get(name)
         return state if last is None else last.settled(state)
 
     def verified(self, name: str, state: TableState) -> VerifiedThrough | None:
-        """Return up to where the table was proven, as it holds for the chain's ``state``."""
-        last = self.proofs.get(name)
+        """Return up to where the table was verified, as it holds for the chain's ``state``."""
+        last = self.verifications.get(name)
         return None if last is None else last.through(state)
 
     def doubt(self, name: str) -> str | None:
@@ -115,13 +116,13 @@ def applied_state(settings: Settings) -> WarehouseTables:
         return WarehouseTables()
     known, chain_index = chain.open_state(tail).tables, ChainIndex(chain)
     tables: dict[str, TableStatus] = {}
-    proofs: dict[str, LastVerification] = {}
+    verifications: dict[str, LastVerification] = {}
     for name, table in sorted(known.items()):
         if table.schema is not None:
             tables[name], last = _progress(settings, store, chain_index, tail.manifest, name, table)
             if last is not None:
-                proofs[name] = last
-    return WarehouseTables(tables, proofs)
+                verifications[name] = last
+    return WarehouseTables(tables, verifications)
 
 
 def shown_by_target(
@@ -181,8 +182,8 @@ def other_owner(target: TargetState, tail: Manifest, name: str) -> str | None:
 
 
 def _through(commit_metadata: CommitMetadata | None, tail: Manifest) -> int | None:
-    """Return the stamp's time, limited to that of the whole chain: stamps of older versions may
-    repeat a wrong clock."""
+    """Return the metadata's time, limited to that of the whole chain: metadata of older versions
+    may repeat a wrong clock."""
     if (
         commit_metadata is None
         or commit_metadata.complete_through_us is None
@@ -202,7 +203,7 @@ def _progress(
 ) -> tuple[TableStatus, LastVerification | None]:
     target = target_of(settings, tail, name, table)
     problem = other_owner(target, tail, name)
-    # Another chain's numbers do not count, nor what was proven about them.
+    # Another chain's numbers do not count, nor what was verified about them.
     why_strayed = "" if problem else strayed(chain_index, tail, name, target)
     last = last_verification(settings, store, tail, name, table)
     if why_strayed and last is not None and last.broken is None:
@@ -259,8 +260,8 @@ def _kept_as(target: TargetState, wanted: TableSettings) -> dict[str, Any]:
 def _pending(
     settings: Settings, store: ObjectStore, name: str, commit_metadata: CommitMetadata | None
 ) -> int | None:
-    """Return the number of rows that the merge of ``commit_metadata`` left pending; the stamp only
-    says that there may be some."""
+    """Return the number of rows that the merge of ``commit_metadata`` left pending; the
+    metadata only says that there may be some."""
     if commit_metadata is None or not commit_metadata.pending:
         return 0
     key = layout.receipt_key(settings.pipeline, commit_metadata.plan_id)

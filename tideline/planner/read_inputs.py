@@ -105,7 +105,7 @@ def read_inputs(
 def _to_read(
     manifest_range: ManifestRange, rolled: Rolled | None, wanted: Mapping[str, Needs]
 ) -> list[Part]:
-    """Return what a plan reads of the stretch: files for the tables that can be read from them."""
+    """Return what a plan reads of the range: files for the tables that can be read from them."""
     parts = [part for entry in manifest_range.entries for part in _parts(entry.manifest, wanted)]
     if rolled is None:
         return parts

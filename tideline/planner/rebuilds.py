@@ -140,7 +140,7 @@ def _planned(
         strike_rebuild(settings, store, record)
         raise Unavailable(
             f"{record.table} began generation {now.state.generation} since rebuild {record.build}",
-            hint=f"run {command('rebuild', record.table)} again: it starts again",
+            hint=f"run {command('rebuild', record.table)} again: it begins a new rebuild",
         )
     return step(settings, store, record, now, plan_id)
 

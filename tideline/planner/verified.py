@@ -1,7 +1,8 @@
-"""Keeps up to where each table was last proven equal, and checks that the proof still holds.
+"""Keeps up to where each table was last verified equal, and checks that this still
+holds.
 
-A proof is of one version of the target. Later merges of ours are covered by it; an external commit
-is not, and ends the proof, which then names it. A proof that holds ends every doubt that there was
+A verification is of one version of the target. Later merges of ours are covered by it; an external
+commit is not, and ends it; it then names the commit. One that holds ends every doubt that there was
 before its rows were read, at the source and in the warehouse, as a dump would.
 """
 
@@ -39,7 +40,7 @@ COMMITS_MAX = 10_000
 
 
 class VerifiedThrough(msgspec.Struct, frozen=True):
-    """The proof that a table was equal to its source at sequence ``seq``, source clock
+    """The record that a table was equal to its source at sequence ``seq``, source clock
     ``source_time_us``.
 
     ``invalid`` names a later event that it does not cover: in the target, or a doubt.
@@ -53,7 +54,7 @@ class VerifiedThrough(msgspec.Struct, frozen=True):
 
 
 def store_verification(settings: Settings, result: Verification) -> None:
-    """Keep ``result``, and the sequence of each table that it proves in full. Idempotent."""
+    """Keep ``result``, and the sequence of each table that it verified in full. Idempotent."""
     store = open_store(settings.store)
     result_key = layout.verification_key(settings.pipeline, result.verify_id)
     store.put(result_key, with_checksum(encode_verification(result)))
@@ -89,7 +90,7 @@ def _gives_way(settings: Settings, found: Verified, newer: Verified) -> bool:
 
 
 def _stands(settings: Settings, verified: Verified) -> bool:
-    """Return whether the target's log has the version that was proven, as far as is known."""
+    """Return whether the target's log has the version that was verified, as far as is known."""
     if not verified.target_commit:
         return True
     return _commit_of(settings, verified.table, verified.target_version) == verified.target_commit
@@ -103,14 +104,14 @@ def read_verification(settings: Settings, verify_id: str) -> Verification | None
 
 @dataclass(frozen=True, slots=True)
 class LastVerification:
-    """The newest proof of a table, and (``broken``) the later event in its target that no proof
-    covers; None: there is none."""
+    """The newest equal verification of a table, and (``broken``) the later event in its target that
+    it does not cover; None: there is none."""
 
     verified: Verified
     broken: str | None = None
 
     def through(self, state: TableState) -> VerifiedThrough:
-        """Return the proof as it holds while the table's state in the chain is ``state``."""
+        """Return the verification as it holds while the table's state in the chain is ``state``."""
         verified = self.verified
         return VerifiedThrough(
             verified.seq,
@@ -121,8 +122,8 @@ class LastVerification:
         )
 
     def settled(self, state: TableState) -> TableState:
-        """Return ``state`` without the doubts that the proof has ended. For a table that was never
-        dumped whole the proof has shown that nothing is missing."""
+        """Return ``state`` without the doubts that the verification ended. For a table that was
+        never dumped whole it has shown that nothing is missing."""
         if self.broken is not None or self._doubt(state) is not None:
             return state
         if state.condition is TableCondition.UNPROVEN and self._ends_doubts(state):
@@ -134,13 +135,13 @@ class LastVerification:
         return state
 
     def _ends_doubts(self, state: TableState) -> bool:
-        """Return whether the proof ends all doubts; a worker that does not count them is taken to
-        have none."""
+        """Return whether the verification ends all doubts; a worker that does not count them is
+        taken to have none."""
         return state.doubts > 0 and self.verified.doubts == state.doubts
 
     def _doubt(self, state: TableState) -> str | None:
-        """Return the doubt about the proven rows themselves, which was found too late for the
-        proof."""
+        """Return the doubt about the verified rows themselves, which was found too late for the
+        verification."""
         if state.condition is not TableCondition.UNPROVEN or self._ends_doubts(state):
             return None
         if state.since_seq is not None and self.verified.seq < state.since_seq:
@@ -152,7 +153,7 @@ class LastVerification:
 def last_verification(
     settings: Settings, store: ObjectStore, tail: Manifest, name: str, state: TableState
 ) -> LastVerification | None:
-    """Return the proof that is kept of the table called ``name``; None when it was never proven."""
+    """Return the last equal verification of the table called ``name``; None without one."""
     key = layout.verified_key(settings.pipeline, parse_table(name))
     verified = read_stored(store, key, decode_verified)
     return (
@@ -165,7 +166,7 @@ def last_verification(
 def settled_tables(
     settings: Settings, store: ObjectStore, tail: Manifest, state: OpenState
 ) -> OpenState:
-    """Return ``state`` without the doubts that proofs of its tables have ended
+    """Return ``state`` without the doubts that verifications of its tables ended
     (`LastVerification.settled`)."""
     tables = dict(state.tables)
     for name, table in state.tables.items():

@@ -62,7 +62,7 @@ class ManifestEntry:
 
 @dataclass(frozen=True, slots=True)
 class ManifestRange:
-    """Links that were read together; ``block`` is their origin, None: manifests."""
+    """Entries that were read together; ``block`` is their origin, None: manifests."""
 
     entries: Sequence[ManifestEntry]
     block: Block | None = None
@@ -129,7 +129,7 @@ class Chain:
             self.check_anchor(before.block, before.entries[-1].manifest.manifest_number)
 
     def _check_entries(self, before: ManifestRange | None, manifest_range: ManifestRange) -> None:
-        """Raise CorruptData unless each link follows the one before it."""
+        """Raise CorruptData unless each entry follows the one before it."""
         entries = [*(() if before is None else before.entries[-1:]), *manifest_range.entries]
         try:
             for previous, entry in pairwise(entries):
@@ -317,7 +317,7 @@ def _newest(exists: Callable[[int], bool], hint: int) -> int:
 
 
 def _entries_of(block: Block, first: int, last: int) -> list[ManifestEntry]:
-    """Return the block's links ``first..last``."""
+    """Return the block's entries ``first..last``."""
     try:
         found = list(raw_manifests(block))
     except CorruptData as error:

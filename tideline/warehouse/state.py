@@ -45,8 +45,8 @@ class TargetState:
     the steps of schema changes up to it are taken. ``mode`` is how the table is kept, ``build`` the
     rebuild that made it. ``deletion_vectors``: whether a reader has to know them. ``described``:
     its `DESCRIPTION_PROPERTY`. ``newer``: the newest generation of the table, above the one that
-    was asked for, that any of these commits is of. ``standing``: the stamp, or an earlier one that
-    the table's properties repeat, where the log has lost our last commit.
+    was asked for, that any of these commits is of. ``standing``: ``commit_metadata``, or an
+    earlier one that the table's properties repeat, where the log has lost our last commit.
     """
 
     url: str

@@ -1,4 +1,4 @@
-"""ChunkScheduler of chunks, and what the dumper reports about them."""
+"""Orders of chunks, and what the dumper reports about them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Chunk:
     ``missing``: the key columns of requested keys that the source no longer has. ``keys_read``: how
     many of the requested keys, from the first on, the chunk covers. ``complete``: nothing lies
     behind it. ``facts`` were read in the chunk's own transaction. ``probes``: where visible and
-    logged are one order, the last probe of each lane that the snapshot shows (`copies`).
+    logged are one order, the last probe of each writer that the snapshot shows (`copies`).
     """
 
     token: str

@@ -49,7 +49,7 @@ class WatermarkKind(Enum):
     PROBE = "P"
     """Shows where between L and H the snapshot of a table without a key was taken.
 
-    Its token consists of the chunk's, the lane's and its number in that, with dots between.
+    Its token consists of the chunk's, the writer's and its number in that, with dots between.
     """
 
 

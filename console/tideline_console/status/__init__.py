@@ -91,7 +91,7 @@ def _merged(settings: Settings) -> tuple[WarehouseTables, str | None]:
 
 
 def _over(settings: Settings, state: OpenState, merged: WarehouseTables) -> WarehouseTables:
-    """Watermark in ``merged`` the targets that were removed when nothing more was to come."""
+    """Mark in ``merged`` the targets that were removed when nothing more was to come."""
     gone = {
         name: table
         for name, table in state.tables.items()

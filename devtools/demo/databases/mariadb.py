@@ -81,7 +81,7 @@ class Mariadb:
             init_command="SET time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES'",
         )
         with connection.cursor() as cursor:
-            # Without gap locks lanes never wait for rows that are not their own.
+            # Without gap locks workers never wait for rows that are not their own.
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         return connection
 

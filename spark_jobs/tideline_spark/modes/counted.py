@@ -5,8 +5,8 @@ an insert adds one of its row, a delete removes one, an update does both. So a p
 exactly once, from exactly its start, which `table_run` ensures. Sequences distinguish the target's
 rows: surplus rows are deleted by sequence.
 
-A finished copy of the whole table (`Copied`) is the state at the plan's floor, and later changes
-are added to it. Unfinished copies are ignored.
+A finished copy of the whole table (`Copied`) is the state at the plan's delete-before sequence, and
+later changes are added to it. Unfinished copies are ignored.
 
 Two rows are equal when all their columns are: NULL is equal to NULL; texts and bytes are compared
 by their bytes; floats by their shortest text, so that 0 and -0 differ and every NaN is one; what
@@ -146,7 +146,8 @@ def _identity(work: Work) -> tuple[TableColumn, ...]:
 
 
 def _counting(changes: DataFrame, table: TablePlan) -> DataFrame:
-    """Return the changes that count: above the floor, and in no copy that already shows them."""
+    """Return the changes that count: after the delete-before sequence, and in no copy that
+    already shows them."""
     copied = table.copied
     dumped = col(OP) == DUMPED
     if table.delete_before is not None:

@@ -399,7 +399,7 @@ class TestState:
         assert [one.manifest_number for one in manifest.finished] == [3]
 
     def test_so_do_refusals(self, rig: Rig) -> None:
-        """SimulatedClients believe an end where the manifest that it names has it, and no other."""
+        """Clients believe an end where the manifest that it names has it, and no other."""
         refused = Answer("r", RequestState.REFUSED, error="no captured table matches 'x'")
         manifest = rig.run(sealed(1), sealed(1, refused=(refused,)))[-1]
         (reported,) = manifest.refused

@@ -109,7 +109,7 @@ def test_no_proof_of_a_target_of_the_lost_chain_counts(lost: History) -> None:
     app = app_id("shop", "one", T, 0)
     verified = TableResult(T, VerificationOutcome.EQUAL, 1, 2, 2, target_version=0, app_id=app)
     store_verification(now.settings, Verification("v", "shop", "one", "v", (verified,)))
-    found = applied_state(now.settings).proofs[T]
+    found = applied_state(now.settings).verifications[T]
     assert found.broken == "its target has applied another chain than the store's"
 
 

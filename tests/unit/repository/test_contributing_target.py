@@ -20,7 +20,7 @@ WHY_DELTA = {
     "tideline/warehouse/job_jars.py": (4, "the line of the format"),
     "spark_jobs/tideline_spark/formats/registry.py": (4, "the line of the format"),
     "capture/tideline_capture/segments.py": (1, "an encoding of Parquet's"),
-    "console/tideline_console/errors.py": (2, "packages, to name the extra that brings each"),
+    "console/tideline_console/errors.py": (1, "packages, to name the extra that brings each"),
 }
 """By module outside the format's folders: how often its code may name it, and why."""
 PRODUCT = ("tideline", "spark_jobs", "capture", "console", "plugins", "dags")

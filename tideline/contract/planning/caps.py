@@ -23,8 +23,8 @@ def last_within_caps(
     """Return the plan's ``b``: as far as the caps allow, at least one manifest that holds anything.
 
     A block that fits is taken whole, of another as many manifests as fit. A dump that heals a
-    target which was set back is never cut: without its floor it heals nothing. Nor is a plan cut
-    before a schema event whose steps a target has taken.
+    target which was set back is never cut: without its delete-before sequence it heals nothing. Nor
+    is a plan cut before a schema event whose steps a target has taken.
     """
     healed = [healed_at(span, run) for span in spans if span.applied.went_back]
     healed += [columns_at(span, run) for span in spans]

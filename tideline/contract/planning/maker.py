@@ -4,7 +4,7 @@ Whole blocks stand for the parts of their manifests where a range covers all of 
 
 Invariants: a table's ranges (a, b] over successive plans touch without a gap or an overlap; no
 range crosses a missing manifest, or the schema event at which a table is blocked; all that a range
-holds of a table, its floors included, is in the plan.
+holds of a table, ends of full dumps and truncates included, is in the plan.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Makes a plan's entry for one table: its files, the ends and schema changes in its range, its
-floor."""
+"""Makes a plan's entry for one table: its files, the ends and schema changes in its range, and
+the sequence that it deletes before."""
 
 from __future__ import annotations
 

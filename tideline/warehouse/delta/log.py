@@ -23,7 +23,7 @@ _NOT_A_COMMIT = (
     CorruptData,
 )
 """The errors of lines that are no JSON, or not of the shape of Delta's protocol, or that hold a
-damaged stamp."""
+damaged `CommitMetadata`."""
 
 
 def commit_file(version: int) -> str:

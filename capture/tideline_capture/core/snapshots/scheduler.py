@@ -302,5 +302,5 @@ def outlived(reading: InFlightChunk, dump: TableDump) -> bool:
     window, order = reading.window, reading.order
     parts = order.keyless or order.verify or order.keys or order.time or order.key_range
     if window is None or dump.first_low_seq is None or parts:
-        return False  # The others set no floor; a copy's is found otherwise (`copies`).
+        return False  # The others delete nothing; a copy's is found otherwise (`copies`).
     return window.low_seq < dump.first_low_seq

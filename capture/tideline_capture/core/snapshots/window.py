@@ -36,8 +36,8 @@ class ChunkWindow:
     """A window, open from L to H.
 
     ``disturbed`` says why the chunk must be read again, if it must. ``passed``: the number of each
-    lane's last probe. ``catalogs``: the table's identities, by the last looks at the catalog before
-    L.
+    writer's last probe. ``catalogs``: the table's identities, by the last looks at the catalog
+    before L.
     """
 
     order: ChunkOrder
@@ -67,7 +67,7 @@ class ChunkWindow:
     def pass_by(self, probe: Probe) -> None:
         """Take a probe.
 
-        The numbers of a lane ascend; where one comes again, another user writes to our rows.
+        The numbers of a writer ascend; where one comes again, another user writes to our rows.
         """
         if probe.number <= self.passed.get(probe.writer, 0):
             self.saw_unknown_watermark()

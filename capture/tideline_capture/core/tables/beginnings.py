@@ -1,4 +1,4 @@
-"""TransactionStarts the capture of tables, at a statement of the log or at a look at the catalog.
+"""Starts the capture of tables, at a statement of the log or at a look at the catalog.
 
 A log that has DDL shows when a table is made, and holds all of its rows from there on. They are
 taken from the first one on, with the columns that the log describes; the next look at the catalog
@@ -22,7 +22,7 @@ BACK = "the table was gone, and is there again"
 
 
 class Beginnings:
-    """TransactionStarts the capture of tables."""
+    """Starts the capture of tables."""
 
     def __init__(
         self, state: CoreState, conditions: Conditions, blocks: Blocks, notes: LogNotes

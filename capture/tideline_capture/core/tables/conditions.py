@@ -115,7 +115,7 @@ class Conditions:
         self._tables.unprove(table, since=since, reason=parked.reason or "")
 
     def doubt(self, table: str, *, since: int, reason: str) -> Effects:
-        """Watermark ``table`` unproven and ensure that a delete-complete dump follows."""
+        """Mark ``table`` unproven and ensure that a delete-complete dump follows."""
         self._tables.unprove(table, since=since, reason=reason)
         restarted = self._state.requests.restart(table)
         if not restarted and self._state.policy.unproven and not self._blocked(table):

@@ -151,8 +151,7 @@ class TableStates:
         return True
 
     def unprove(self, table: str, *, since: int, reason: str) -> None:
-        """Watermark that rows of ``table`` may differ since ``since``; a blocked table stays
-        blocked."""
+        """Mark that rows of ``table`` may differ since ``since``; a blocked table stays blocked."""
         state = self._state.tables[table]
         if state.condition is TableCondition.BLOCKED:
             return
@@ -170,7 +169,7 @@ class TableStates:
         )
 
     def block(self, table: str, *, since: int, reason: str, by: tuple[StepKind, ...] = ()) -> None:
-        """Watermark that the target cannot follow from the schema event at ``since`` on.
+        """Mark that the target cannot follow from the schema event at ``since`` on.
 
         Without ``by``, the reason is that the table is another one.
         """

@@ -51,8 +51,7 @@ class WatermarkRegistry:
         return not self._wanted
 
     def ask(self, watermark: Watermark, reached: Reached) -> _Wanted:
-        """ArchiveLocation ``watermark`` where the reader stands once ``reached`` is true of its
-        position."""
+        """Place ``watermark`` where the reader stands once ``reached`` is true of its position."""
         wanted = _Wanted(watermark, reached)
         with self._lock:
             self._wanted.append(wanted)
@@ -169,13 +168,13 @@ def _covers(text: str) -> Reached:
     """Return whether a position has all of ``text``. The reader asks at every turn, and most of the
     time about the same position as before."""
     wanted = GtidSet.parse(text.replace("\n", ""))
-    read_version, found = "", GtidSet.parse("").contains(wanted)
+    seen_gtids, found = "", GtidSet.parse("").contains(wanted)
 
     def reached(position: MysqlPosition) -> bool:
-        nonlocal read_version, found
-        if position.gtids != read_version:
-            read_version = position.gtids
-            found = GtidSet.parse(read_version).contains(wanted)
+        nonlocal seen_gtids, found
+        if position.gtids != seen_gtids:
+            seen_gtids = position.gtids
+            found = GtidSet.parse(seen_gtids).contains(wanted)
         return found
 
     return reached

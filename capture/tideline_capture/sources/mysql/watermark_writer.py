@@ -18,7 +18,7 @@ class WatermarkWriter(Protocol):
         everything that the log holds before that watermark."""
 
     def shown(self, cursor: Any, token: str) -> tuple[tuple[str, int], ...]:
-        """Return the last probe of each lane, of those around the chunk of ``token``, that the
+        """Return the last probe of each writer, of those around the chunk of ``token``, that the
         transaction on ``cursor`` sees."""
 
     def check(self, cursor: Any) -> None:

@@ -36,11 +36,11 @@ SESSION = {"lock_wait_timeout": "30", "sql_mode": "'STRICT_ALL_TABLES'"}
 never another watermark."""
 
 PROBE_ROW = "~"
-"""The sign between incarnation and lane, in the rows that probes are written to: one for each
-lane."""
+"""The sign between incarnation and writer, in the rows that probes are written to: one for each
+writer."""
 PROBE_WRITERS = 3
 _BEYOND = 1 << 62
-"""A number that no lane comes to."""
+"""A number that no writer comes to."""
 
 _FORM = {
     ("incarnation", "varchar", 64, "PRI"),
@@ -124,7 +124,7 @@ class TableWatermarks:
         try:
             with self._lock, self._connection.cursor() as cursor:
                 # Low watermarks, too: they share the row of the others, which `last_clock` reads.
-                # A lane's row is separate, and a probe must not take longer.
+                # A writer's row is separate, and a probe must not take longer.
                 clock_us = 0 if kind is WatermarkKind.PROBE else read_clock(cursor)
                 signature = self._key.sign(kind, token, clock_us)
                 values = (self._row, kind.value, f"{token}{_SIGNED}{signature}", clock_us)
@@ -150,7 +150,7 @@ class TableWatermarks:
         )
         rows = [dict(zip(COLUMNS, map(_text, row), strict=True)) for row in cursor.fetchall()]
         watermarks = [parse_watermark(row, self._key) for row in rows]
-        # A lane whose row is not as we wrote it proves nothing: then no place is known.
+        # A writer whose row is not as we wrote it proves nothing: then no place is known.
         numbers = {str(writer): _BEYOND for writer in range(PROBE_WRITERS)}
         for watermark in watermarks:
             chunk, writer, number = (
@@ -186,7 +186,7 @@ def parse_watermark(
     kind, clock = str(row.get("kind")), str(row.get("clock_us"))
     token, _, signature = str(row.get("token")).partition(_SIGNED)
     watermark = key.opened(kind, token, clock, signature)
-    # A lane's row has the lane's own probes, and no other row has any.
+    # A writer's row has the writer's own probes, and no other row has any.
     rightly = token.split(".")[1:2] == [writer] if kind == WatermarkKind.PROBE.value else not writer
     return UnknownWatermark() if watermark is None or not rightly else watermark
 

@@ -1,4 +1,4 @@
-"""WatermarkWriter by place: where the reader stands when their time has come."""
+"""Watermarks by place: where the reader stands when their time has come."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _U32 = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class MysqlGtid:
-    """TransactionStarts a transaction on MySQL. ``number`` 0 and a zero ``source``: it has no GTID.
+    """Starts a transaction on MySQL. ``number`` 0 and a zero ``source``: it has no GTID.
 
     ``commit_time_us`` is when this server committed it, µs since 1970 UTC; None before MySQL 8.0.
     """
@@ -114,7 +114,7 @@ _KNOWN_EXTRA = _MULTI_ENGINE | _START_ALTER | _COMMIT_ALTER | _ROLLBACK_ALTER | 
 
 @dataclass(frozen=True, slots=True)
 class MariadbGtid:
-    """TransactionStarts a transaction on MariaDB; the server's id is in the event's header.
+    """Starts a transaction on MariaDB; the server's id is in the event's header.
 
     ``standalone``: one statement follows and no commit. ``xid`` names the XA transaction whose
     rows follow and are held (``prepared``) or whose outcome follows.

@@ -61,7 +61,7 @@ class ProbeWriters:
             watermarks.close()
 
     def pass_on(self) -> None:
-        """Return once every lane has written one more, begun after this."""
+        """Return once every writer has written one more, begun after this."""
         wanted = [count + 2 for count in self._written]  # One may be on its way.
         end = time.monotonic() + _WAIT_S
         while any(now < then for now, then in zip(self._written, wanted, strict=True)):

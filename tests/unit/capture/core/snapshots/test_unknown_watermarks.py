@@ -1,4 +1,4 @@
-"""WatermarkWriter that come twice, and what only looks like marks: nothing is made of either."""
+"""Watermarks that come twice, and what only looks like marks: nothing is made of either."""
 
 from __future__ import annotations
 
