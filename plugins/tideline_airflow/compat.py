@@ -15,6 +15,7 @@ try:
         AirflowFailException,
         AirflowNotFoundException,
         AirflowSkipException,
+        AirflowTaskTimeout,
         TaskDeferred,
     )
 except ImportError:  # Airflow 3.1
@@ -23,6 +24,7 @@ except ImportError:  # Airflow 3.1
         AirflowFailException,
         AirflowNotFoundException,
         AirflowSkipException,
+        AirflowTaskTimeout,
         TaskDeferred,
     )
 try:
@@ -42,6 +44,7 @@ __all__ = [
     "AirflowFailException",
     "AirflowNotFoundException",
     "AirflowSkipException",
+    "AirflowTaskTimeout",
     "CronDataIntervalTimetable",
     "TaskDeferred",
     "dag_bag",
