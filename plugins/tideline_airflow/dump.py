@@ -73,7 +73,7 @@ class DumpOperator(BaseOperator):
     ``unanswered_timeout_s`` the wait for any answer at all.
 
     The request is the worker's: it continues even if the task ends. With ``cancel_with_task`` it is
-    cancelled when a user clears the task, or marks it as failed or done; a time-out cancels nothing.
+    cancelled when a user clears the task, or marks it as failed or done, but not by a time-out.
     """
 
     purpose: Purpose = "dump"
