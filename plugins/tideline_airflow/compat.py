@@ -5,6 +5,7 @@ Everything here, tests included, takes these names from this module.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger
@@ -47,6 +48,7 @@ __all__ = [
     "AirflowTaskTimeout",
     "CronDataIntervalTimetable",
     "TaskDeferred",
+    "bundle_folders",
     "dag_bag",
     "failing_at_once",
     "plugin_errors",
@@ -68,14 +70,30 @@ def failing_at_once(*errors: str) -> dict[str, Any]:
     return {"retry_policy": ExceptionRetryPolicy([rule])}
 
 
-def dag_bag(folder: str | None = None) -> Any:
-    """Make Airflow's bag of the DAGs in ``folder``; None: the one in its settings."""
+def dag_bag(folder: str) -> Any:
+    """Make Airflow's bag of the DAGs in ``folder``, where their files find each other's modules."""
     try:
         # heavy: for `tideline doctor` alone
-        from airflow.dag_processing.dagbag import DagBag
+        from airflow.dag_processing.dagbag import BundleDagBag
     except ImportError:  # Airflow 3.1
-        from airflow.models.dagbag import DagBag  # type: ignore[no-redef]
-    return DagBag(folder)
+        from airflow.models.dagbag import BundleDagBag  # type: ignore[attr-defined,no-redef]
+    return BundleDagBag(folder, bundle_path=Path(folder))
+
+
+def bundle_folders() -> tuple[dict[str, str], dict[str, str]]:
+    """Return the folder of each bundle of DAGs in Airflow's settings, by the bundle's name; and why
+    each that has to be fetched could not be."""
+    # heavy: for `tideline doctor` alone
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+
+    folders, failed = {}, {}
+    for bundle in DagBundlesManager().get_all_dag_bundles():
+        try:
+            bundle.initialize()
+            folders[bundle.name] = str(bundle.path)
+        except Exception as why:  # noqa: BLE001  bundles are anyone's classes
+            failed[bundle.name] = f"{type(why).__name__}: {why}"
+    return folders, failed
 
 
 def plugin_errors() -> dict[str, str]:
