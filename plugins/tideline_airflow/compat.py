@@ -76,7 +76,7 @@ def dag_bag(folder: str) -> Any:
         # heavy: for `tideline doctor` alone
         from airflow.dag_processing.dagbag import BundleDagBag
     except ImportError:  # Airflow 3.1
-        from airflow.models.dagbag import BundleDagBag  # type: ignore[attr-defined,no-redef]
+        from airflow.models.dagbag import BundleDagBag  # type: ignore[no-redef]
     return BundleDagBag(folder, bundle_path=Path(folder))
 
 
@@ -87,7 +87,8 @@ def bundle_folders() -> tuple[dict[str, str], dict[str, str]]:
     from airflow.dag_processing.bundles.manager import DagBundlesManager
 
     folders, failed = {}, {}
-    for bundle in DagBundlesManager().get_all_dag_bundles():
+    manager = DagBundlesManager()  # type: ignore[no-untyped-call]
+    for bundle in manager.get_all_dag_bundles():
         try:
             bundle.initialize()
             folders[bundle.name] = str(bundle.path)

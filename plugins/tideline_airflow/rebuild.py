@@ -7,7 +7,6 @@ merges of the live table wait while it runs.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from tideline.contract.modes import Mode
@@ -18,6 +17,7 @@ from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.log_lines import clear_errors, log_line
 from tideline_airflow.merge import PlanJobOperator
+from tideline_airflow.renamed import warn
 from tideline_airflow.scope import flag_of
 
 STEPS_MAX = 1_000
@@ -56,7 +56,7 @@ class RebuildOperator(PlanJobOperator):
     ) -> None:
         kwargs.setdefault("name", "tideline_rebuild")
         if _RESTART_BEFORE_0_2 in kwargs:
-            warnings.warn(f"the argument {_CALLED}", DeprecationWarning, stacklevel=2)
+            warn(f"the argument {_CALLED}")
             restart = kwargs.pop(_RESTART_BEFORE_0_2)
         super().__init__(**kwargs)
         self.table = table

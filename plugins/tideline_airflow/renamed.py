@@ -13,9 +13,11 @@ def look_up(module: str, name: str, renamed: Mapping[str, type[Any]]) -> type[An
     if name not in renamed:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     now = renamed[name]
-    warnings.warn(
-        f"{name} is called {now.__name__} since 0.2.0, and goes with 0.3.0",
-        DeprecationWarning,
-        stacklevel=3,
-    )
+    warn(f"{name} is called {now.__name__} since 0.2.0, and goes with 0.3.0", above=2)
     return now
+
+
+def warn(text: str, *, above: int = 1) -> None:
+    """Warn where a DAG is read: of the line ``above`` so many callers of the function that calls
+    this."""
+    warnings.warn(text, DeprecationWarning, stacklevel=above + 2)

@@ -14,7 +14,11 @@ from airflow.dag_processing.bundles.local import LocalDagBundle
 from tideline_console.doctor_airflow import NAMES, check_dags
 
 DAGS = Path(__file__).resolve().parents[2] / "dags"
-OURS = {"name": "tideline", "classpath": "tideline_dags.bundle.TidelineDagBundle", "kwargs": {}}
+OURS: dict[str, object] = {
+    "name": "tideline",
+    "classpath": "tideline_dags.bundle.TidelineDagBundle",
+    "kwargs": {},
+}
 
 
 @pytest.fixture(autouse=True)

@@ -460,7 +460,8 @@ def test_a_time_out_of_airflows_cancels_nothing(
         defer_after_s=defer_after_s,
     )
     # As Airflow's runner does it, whose own time-out comes first where ours cannot end the wait.
-    with pytest.raises(AirflowTaskTimeout), timeout(1.5):
+    airflows = timeout(1.5)  # type: ignore[no-untyped-call]
+    with pytest.raises(AirflowTaskTimeout), airflows:
         ask.execute(TaskContext(ask).values)
     until(lambda: len(worker.seen) == 1)
     ask.on_kill()
