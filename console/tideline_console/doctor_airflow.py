@@ -19,6 +19,10 @@ from tideline_console.checks import attempt, check_control, check_store, check_w
 from tideline_console.modes import check_modes
 
 NAMES = ("merge", "repair", "backfill", "verify", "rebuild", "maintain", "control")
+_NO_DAGS = (
+    "put dags/tideline_dags/pipeline.py into Airflow's folder of DAGs, or add"
+    " tideline_dags.bundle.TidelineDagBundle to its dag_bundle_config_list"
+)
 
 
 def run(settings: Settings, path: Path) -> int:
@@ -119,20 +123,26 @@ def check_plugin() -> list[Finding]:
 
 
 def check_dags() -> list[Finding]:
-    """Check that the file of DAGs is in Airflow's folder and makes complete sets."""
-    from tideline_airflow.compat import dag_bag
+    """Check that a bundle of Airflow's, by default its folder of DAGs, makes complete sets."""
+    from tideline_airflow.compat import bundle_folders, dag_bag
 
-    bag = dag_bag()
+    folders, failed = bundle_folders()
+    bags = [dag_bag(folder) for folder in folders.values()]
     findings = [
+        warning("dags", f"the bundle {name} cannot be read here: {why}")
+        for name, why in failed.items()
+    ]
+    findings += [
         error("dags", f"{file} cannot be imported: {trace.strip().splitlines()[-1]}")
+        for bag in bags
         for file, trace in bag.import_errors.items()
         if "tideline" in trace
     ]
-    ours = {dag_id for dag_id, dag in bag.dags.items() if "tideline" in dag.tags}
+    ours = {dag_id for bag in bags for dag_id, dag in bag.dags.items() if "tideline" in dag.tags}
     prefixes = {dag_id.rpartition("_")[0] for dag_id in ours}
     if not ours:
-        fix = "put dags/tideline_dags/pipeline.py into it"
-        findings.append(error("dags", f"no DAG of Tideline is in {bag.dag_folder}", fix))
+        places = ", ".join(f"{folder} ({name})" for name, folder in folders.items()) or "no bundle"
+        findings.append(error("dags", f"no DAG of Tideline is in {places}", _NO_DAGS))
     for prefix in sorted(prefixes):
         missing = [name for name in NAMES if f"{prefix}_{name}" not in ours]
         if missing:

@@ -5,6 +5,7 @@ Everything here, tests included, takes these names from this module.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger
@@ -15,6 +16,7 @@ try:
         AirflowFailException,
         AirflowNotFoundException,
         AirflowSkipException,
+        AirflowTaskTimeout,
         TaskDeferred,
     )
 except ImportError:  # Airflow 3.1
@@ -23,6 +25,7 @@ except ImportError:  # Airflow 3.1
         AirflowFailException,
         AirflowNotFoundException,
         AirflowSkipException,
+        AirflowTaskTimeout,
         TaskDeferred,
     )
 try:
@@ -42,8 +45,10 @@ __all__ = [
     "AirflowFailException",
     "AirflowNotFoundException",
     "AirflowSkipException",
+    "AirflowTaskTimeout",
     "CronDataIntervalTimetable",
     "TaskDeferred",
+    "bundle_folders",
     "dag_bag",
     "failing_at_once",
     "plugin_errors",
@@ -65,14 +70,31 @@ def failing_at_once(*errors: str) -> dict[str, Any]:
     return {"retry_policy": ExceptionRetryPolicy([rule])}
 
 
-def dag_bag(folder: str | None = None) -> Any:
-    """Make Airflow's bag of the DAGs in ``folder``; None: the one in its settings."""
+def dag_bag(folder: str) -> Any:
+    """Make Airflow's bag of the DAGs in ``folder``, where their files find each other's modules."""
     try:
         # heavy: for `tideline doctor` alone
-        from airflow.dag_processing.dagbag import DagBag
+        from airflow.dag_processing.dagbag import BundleDagBag
     except ImportError:  # Airflow 3.1
-        from airflow.models.dagbag import DagBag  # type: ignore[no-redef]
-    return DagBag(folder)
+        from airflow.models.dagbag import BundleDagBag  # type: ignore[no-redef]
+    return BundleDagBag(folder, bundle_path=Path(folder))
+
+
+def bundle_folders() -> tuple[dict[str, str], dict[str, str]]:
+    """Return the folder of each bundle of DAGs in Airflow's settings, by the bundle's name; and why
+    each that has to be fetched could not be."""
+    # heavy: for `tideline doctor` alone
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+
+    folders, failed = {}, {}
+    manager = DagBundlesManager()  # type: ignore[no-untyped-call]
+    for bundle in manager.get_all_dag_bundles():
+        try:
+            bundle.initialize()
+            folders[bundle.name] = str(bundle.path)
+        except Exception as why:  # noqa: BLE001  bundles are anyone's classes
+            failed[bundle.name] = f"{type(why).__name__}: {why}"
+    return folders, failed
 
 
 def plugin_errors() -> dict[str, str]:

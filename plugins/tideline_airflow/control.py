@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.log_lines import clear_errors
 from tideline_airflow.progress import reasons
+from tideline_airflow.renamed import look_up
 
 
 class ControlOperator(BaseOperator):
@@ -109,3 +110,8 @@ class ControlOperator(BaseOperator):
 
 
 _NOTHING = dict.fromkeys(("action", "requests", "all", "chunk_rows", "delay_ms"))
+
+if not TYPE_CHECKING:  # Type checkers would take it for a module with every name.
+
+    def __getattr__(name: str) -> type[Any]:
+        return look_up(__name__, name, {"SteerOperator": ControlOperator})

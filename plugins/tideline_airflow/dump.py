@@ -32,6 +32,7 @@ from tideline_airflow.compat import (
     AirflowException,
     AirflowFailException,
     AirflowSkipException,
+    AirflowTaskTimeout,
 )
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
@@ -46,6 +47,9 @@ _TIMEOUT = timedelta(days=30)
 DEFER_AFTER_S = TASK_WAITS.timeout_s if TRIGGERS_HEAR else None
 _DEFER_GRACE = timedelta(minutes=2)
 """The trigger names the reason for its time-out; Airflow's own comes later, and has none."""
+_SLOT_GRACE_S = 30.0
+"""The same where a task waits in its slot: Airflow stops it at ``execution_timeout``, so its own
+wait ends that much earlier, of a short time-out a tenth."""
 
 DUMP_OPTIONS = options_of(DumpRequest, "dump")
 
@@ -69,7 +73,7 @@ class DumpOperator(BaseOperator):
     ``unanswered_timeout_s`` the wait for any answer at all.
 
     The request is the worker's: it continues even if the task ends. With ``cancel_with_task`` it is
-    cancelled when a user clears the task, or marks it as failed or done.
+    cancelled when a user clears the task, or marks it as failed or done, but not by a time-out.
     """
 
     purpose: Purpose = "dump"
@@ -104,12 +108,19 @@ class DumpOperator(BaseOperator):
     @clear_errors
     def execute(self, context: Any) -> dict[str, Any]:
         """Send the request unless an answer shows that it is known, then wait for its end."""
+        try:
+            return self._dumped(context)
+        except AirflowTaskTimeout:
+            self._asked = None  # Airflow calls `on_kill` now; the next try joins the request.
+            raise
+
+    def _dumped(self, context: Any) -> dict[str, Any]:
         request = self._request(context)
         hook = TidelineHook(self.config)
         self._asked = request.request_id
         self.log.info("request %s", request.request_id)
         if self.defer_after_s is None:
-            waits = self._waits()
+            waits = self._waits(ahead=True)
         else:
             # Most repairs of a few keys end soon; a wait elsewhere costs the start of a process.
             waits = replace(TASK_WAITS, timeout_s=self.defer_after_s)
@@ -148,12 +159,13 @@ class DumpOperator(BaseOperator):
         if line is not None:
             self.log.info("%s", line)
 
-    def _waits(self) -> Waits:
-        timeout = self.execution_timeout or _TIMEOUT
+    def _waits(self, *, ahead: bool = False) -> Waits:
+        """Return how long to wait; ``ahead``: to an end before Airflow's own."""
+        timeout_s = (self.execution_timeout or _TIMEOUT).total_seconds()
         return replace(
             TRIGGER_WAITS,
             started_s=time.time(),
-            timeout_s=timeout.total_seconds(),
+            timeout_s=timeout_s - (min(_SLOT_GRACE_S, timeout_s / 10) if ahead else 0.0),
             unanswered_timeout_s=self.unanswered_timeout_s,
         )
 

@@ -17,9 +17,12 @@ from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.log_lines import clear_errors, log_line
 from tideline_airflow.merge import PlanJobOperator
+from tideline_airflow.renamed import warn
 from tideline_airflow.scope import flag_of
 
 STEPS_MAX = 1_000
+_RESTART_BEFORE_0_2 = "anew"
+_CALLED = "`anew` is called `restart` since 0.2.0, and goes with 0.3.0"
 
 
 class RebuildOperator(PlanJobOperator):
@@ -28,7 +31,8 @@ class RebuildOperator(PlanJobOperator):
     ``mode`` is one of `Mode` (None, empty or `forms.AS_SET`: the settings'); ``since_dump``,
     ``accept_differences`` and ``restart`` as in ``tideline rebuild``. Returns ``{"table", "build",
     "mode", "plans"}``. Fails for good where the rebuilt table is not what the live one is, or the
-    table is held back.
+    table is held back. Until 0.3.0, ``restart`` may be called `anew`, as in 0.1.0: as an argument,
+    and in a run's params.
     """
 
     template_fields = (
@@ -51,6 +55,9 @@ class RebuildOperator(PlanJobOperator):
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("name", "tideline_rebuild")
+        if _RESTART_BEFORE_0_2 in kwargs:
+            warn(f"the argument {_CALLED}")
+            restart = kwargs.pop(_RESTART_BEFORE_0_2)
         super().__init__(**kwargs)
         self.table = table
         self.mode = mode
@@ -68,7 +75,7 @@ class RebuildOperator(PlanJobOperator):
             self.table,
             mode=None if self.mode in (None, "", AS_SET) else Mode(self.mode),
             since_dump=flag_of(self.since_dump),
-            restart=flag_of(self.restart),
+            restart=flag_of(self.restart) or self._restart_before_0_2(context),
             # A task that is tried again joins what an earlier try began, if that came so far.
             asked=identity_of(context).name,
         )
@@ -85,6 +92,14 @@ class RebuildOperator(PlanJobOperator):
             done.append(plan.plan_id)
         mode = record.mode.value
         return {"table": record.table, "build": record.build, "mode": mode, "plans": done}
+
+    def _restart_before_0_2(self, context: Any) -> bool:
+        """Return whether the run was triggered with the old name: Airflow takes params that no form
+        has, and a rebuild that the user gives up would be joined."""
+        given = context["params"].get(_RESTART_BEFORE_0_2)
+        if given is not None:
+            self.log.warning("the param %s", _CALLED)
+        return flag_of(given)
 
     def _step(self, hook: TidelineHook, plan_id: str, context: Any) -> None:
         receipt = self.submit_plan(hook, plan_id, context)

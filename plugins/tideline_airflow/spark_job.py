@@ -19,7 +19,7 @@ from airflow.sdk import BaseHook
 
 from tideline.contract.errors import Misconfigured, TidelineError
 from tideline.java import java_home
-from tideline.local_spark import LOCAL, QUICK_LAUNCH, short_lived
+from tideline.local_spark import LOCAL, QUICK_LAUNCH, short_lived, spark_home
 from tideline.settings.sections import Merge
 from tideline.warehouse.job_jars import job_jars
 from tideline_airflow.compat import AirflowException, AirflowNotFoundException
@@ -180,7 +180,9 @@ def local_settings() -> dict[str, str]:
 
 def local_environment() -> Mapping[str, str]:
     """Return the environment of ``spark-submit`` on a local master: our Java, our Python, and the
-    installed Spark, whether or not their folders are on Airflow's PATH."""
+    installed Spark, whether or not their folders are on Airflow's PATH. ``SPARK_HOME`` is the Spark
+    that the jars are chosen for: without it, another Spark's ``spark-submit`` would start that one.
+    """
     own = str(Path(sys.executable).parent)
     path = os.environ.get("PATH", os.defpath)
     if shutil.which(SUBMIT) is None:
@@ -192,8 +194,11 @@ def local_environment() -> Mapping[str, str]:
             )
         path = f"{own}{os.pathsep}{path}"
     given = {"SPARK_LAUNCHER_OPTS": QUICK_LAUNCH, "PYSPARK_PYTHON": sys.executable}
+    home = spark_home()
+    spark = {} if home is None or not (home / "jars").is_dir() else {"SPARK_HOME": str(home)}
     return {
         **{name: value for name, value in given.items() if name not in os.environ},
+        **spark,
         "PATH": path,
         "JAVA_HOME": str(java_home()),
     }

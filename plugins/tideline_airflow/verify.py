@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from msgspec.structs import replace
@@ -33,6 +33,7 @@ from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.log_lines import clear_errors, log_line
 from tideline_airflow.merge import PlanJobOperator
+from tideline_airflow.renamed import look_up
 from tideline_airflow.request_options import takes, templates
 from tideline_airflow.spark_job import application, at_once
 
@@ -251,3 +252,10 @@ def _summary(result: Verification) -> dict[str, Any]:
         },
         "again": [[table] for table, _ in keys_to_read(result.tables)],
     }
+
+
+if not TYPE_CHECKING:  # Type checkers would take it for a module with every name.
+
+    def __getattr__(name: str) -> type[Any]:
+        renamed = {"MovingOperator": ChangedKeysOperator, "ProofOperator": ResultOperator}
+        return look_up(__name__, name, renamed)

@@ -134,7 +134,11 @@ def _check(session: SparkSession) -> None:
     """End the session and raise Misconfigured where its Spark cannot run jobs: it can be another
     than PySpark's, by ``SPARK_HOME``."""
     try:
-        spark_line(session.version)
+        if spark_line(session.version) != spark_line(pyspark.__version__):
+            raise Misconfigured(
+                f"PySpark {pyspark.__version__} drives Spark {session.version}, of another line",
+                hint="install the PySpark of the Spark that SPARK_HOME names, or unset SPARK_HOME",
+            )
         for one in FORMATS.values():
             remember(java_names(session), one.java_names)
             one.check(session)

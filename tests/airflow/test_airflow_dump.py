@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import pytest
 from airflow.sdk import BaseOperator
+from airflow.sdk.execution_time.timeout import timeout
 from airflow.triggers.base import BaseTrigger
 
 from devtools.services.valkey import ValkeyServer
@@ -29,12 +30,15 @@ from tideline.contract.request import (
     parse_request,
 )
 from tideline.control import ControlClient
+from tideline.control.client import RequestClient
+from tideline.control.exchange import End, ExchangeResult, Waits
 from tideline.settings import Settings
 from tideline_airflow import forms
 from tideline_airflow.compat import (
     AirflowException,
     AirflowFailException,
     AirflowSkipException,
+    AirflowTaskTimeout,
     TaskDeferred,
 )
 from tideline_airflow.dump import DEFER_AFTER_S, DumpOperator
@@ -413,9 +417,56 @@ def test_without_deferral_a_wait_that_is_too_long_says_what_was_last_seen(
         defer_after_s=None,
         execution_timeout=timedelta(seconds=0.3),
     )
-    with pytest.raises(AirflowException, match=r"has not ended: not done within 0\.3 s") as caught:
+    with pytest.raises(AirflowException, match=r"has not ended: not done within 0\.27 s") as caught:
         ask.execute(TaskContext(ask).values)
     assert not isinstance(caught.value, AirflowFailException), "the next try joins the request"
+
+
+@pytest.mark.parametrize(("given_s", "waited_s"), [(3600, 3570.0), (10, 9.0)])
+def test_in_the_slot_our_time_out_comes_before_airflows(
+    config: Path, monkeypatch: pytest.MonkeyPatch, given_s: int, waited_s: float
+) -> None:
+    """Airflow's has no reason, and begins to count before the task does."""
+    found = []
+
+    def follow(self: object, waits: Waits, *_: object, **__: object) -> ExchangeResult:
+        found.append(waits.timeout_s)
+        return ExchangeResult(End.TIMED_OUT)
+
+    monkeypatch.setattr(RequestClient, "follow", follow)
+    ask = DumpOperator(
+        task_id="ask",
+        tables=["public.orders"],
+        config=str(config),
+        defer_after_s=None,
+        execution_timeout=timedelta(seconds=given_s),
+    )
+    with pytest.raises(AirflowException, match="not done within"):
+        ask.execute(TaskContext(ask).values)
+    assert found == [waited_s]
+
+
+@pytest.mark.parametrize("defer_after_s", [None, 600.0])
+def test_a_time_out_of_airflows_cancels_nothing(
+    config: Path, worker: StubWorker, defer_after_s: float | None
+) -> None:
+    """Else the next try would join a cancelled request, and fail for good."""
+    worker.delayed.set()
+    ask = DumpOperator(
+        task_id="ask",
+        tables=["public.orders"],
+        config=str(config),
+        cancel_with_task=True,
+        defer_after_s=defer_after_s,
+    )
+    # As Airflow's runner does it, whose own time-out comes first where ours cannot end the wait.
+    airflows = timeout(1.5)  # type: ignore[no-untyped-call]
+    with pytest.raises(AirflowTaskTimeout), airflows:
+        ask.execute(TaskContext(ask).values)
+    until(lambda: len(worker.seen) == 1)
+    ask.on_kill()
+    time.sleep(0.3)  # a command would be read by now
+    assert worker.commands == []
 
 
 def test_tasks_wait_elsewhere_where_a_trigger_hears_its_user() -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from airflow.providers.openlineage.extractors.base import DefaultExtractor
 from airflow.sdk import AssetAlias
@@ -31,6 +34,7 @@ from tideline.contract.schema import Column, TableSchema
 from tideline.java import java_home
 from tideline.local_spark import archive_location, archive_option
 from tideline.planner.runs import recent_runs
+from tideline.spark_versions import installed_spark
 from tideline.warehouse.delta.jars import delta_jars
 from tideline_airflow.assets import MERGED, table_asset
 from tideline_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException
@@ -535,6 +539,36 @@ def test_spark_is_found_beside_python(
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(Misconfigured, match="no Spark is installed where Airflow runs its tasks"):
         local_environment()
+
+
+def test_the_spark_that_runs_is_the_one_that_jars_are_chosen_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another Spark's spark-submit, first on PATH, starts that Spark unless it is given another."""
+    package = Path(pyspark.__file__).parent
+    other = tmp_path / "bin"
+    other.mkdir()
+    for name in ("spark-submit", "find-spark-home"):
+        shutil.copy(package / "bin" / name, other)
+    (other / "spark-class").write_text("#!/bin/sh\necho version another\n")
+    (other / "spark-class").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{other}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+
+    def started() -> str:
+        done = subprocess.run(
+            ["spark-submit", "--version"],
+            env={**os.environ, **local_environment()},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout + done.stderr
+
+    assert f"version {installed_spark()}" in started()
+    (tmp_path / "jars").mkdir()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert "version another" in started(), "whoever names a Spark gets that one"
 
 
 def test_the_job_is_the_installed_one() -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
+from airflow.sdk.definitions.param import process_params
 
 from tests.airflow.task_context import TaskContext
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
+from tideline_airflow import forms
 from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.identity import identity_of
 from tideline_airflow.rebuild import RebuildOperator
@@ -79,6 +83,51 @@ def test_a_retry_asks_for_the_same(rebuild: RebuildOperator, steps: Steps) -> No
         rebuild.execute(TaskContext(rebuild, try_number=number).values)
     assert steps.began[0] == steps.began[1]
     assert steps.began[0]["asked"]
+
+
+@pytest.mark.parametrize(
+    ("given", "restarts"), [(True, True), ("true", True), (False, False), (None, False)]
+)
+def test_a_run_may_name_restart_as_before(
+    config: Path,
+    steps: Steps,
+    capsys: pytest.CaptureFixture[str],
+    given: bool | str | None,
+    restarts: bool,
+) -> None:
+    """A trigger that was written for 0.1.0: Airflow passes what no form has."""
+    with DAG("shop_rebuild", params=forms.REBUILD) as dag:
+        task = RebuildOperator(task_id="rebuild", table=T, restart="False", config=str(config))
+    conf = {"table": T, **({} if given is None else {"anew": given})}
+    params = dict(process_params(dag, task, conf, suppress_exception=False))
+    task.execute(TaskContext(task, params=params).values)
+    assert [one["restart"] for one in steps.began] == [restarts]
+    warned = "the param `anew` is called `restart` since 0.2.0" in capsys.readouterr().out
+    assert warned == (given is not None)
+
+
+def test_a_dag_may_name_restart_as_before(config: Path, steps: Steps) -> None:
+    with pytest.warns(DeprecationWarning, match="the argument `anew` is called `restart`"):
+        task = RebuildOperator(task_id="rebuild", table=T, anew=True, config=str(config))
+    task.execute(TaskContext(task).values)
+    assert [one["restart"] for one in steps.began] == [True]
+
+
+@pytest.mark.parametrize(
+    ("module", "before", "now"),
+    [
+        ("control", "SteerOperator", "ControlOperator"),
+        ("verify", "MovingOperator", "ChangedKeysOperator"),
+        ("verify", "ProofOperator", "ResultOperator"),
+    ],
+)
+def test_operators_of_0_1_0_are_found_with_a_warning(module: str, before: str, now: str) -> None:
+    found = import_module(f"tideline_airflow.{module}")
+    with pytest.warns(DeprecationWarning, match=f"{before} is called {now} since 0.2.0") as warned:
+        assert getattr(found, before) is getattr(found, now)
+    assert [one.filename for one in warned] == [__file__]
+    with pytest.raises(AttributeError, match="has no attribute 'NoOperator'"):
+        _ = found.NoOperator
 
 
 def test_what_ends_it(rebuild: RebuildOperator, steps: Steps) -> None:

@@ -169,7 +169,7 @@ def test_doctor_names_what_is_missing_and_what_mends_it(line: Line, tmp_path: Pa
         f"ERROR   dags: no DAG of Tideline is in {tmp_path}",
         "ERROR   plugin: Airflow does not load the plugin tideline",
         "ERROR   jars: /nowhere/delta.jar cannot be read here",
-        "fix: put dags/tideline_dags/pipeline.py into it",
+        "fix: put dags/tideline_dags/pipeline.py into Airflow's folder of DAGs, or add",
     ):
         assert words in text, text
 

@@ -145,9 +145,14 @@ class VerificationRun:
         read."""
         results = self._hopeless() or self._settled(self._compared(self._request))
         for number in range(REPAIRS_MAX if repair else 0):
-            if not any(one.differences for one in results):
+            # A reason after a repair: its dump, merge or comparison has used up its own retries.
+            again = [bool(one.differences and not (number and one.reason)) for one in results]
+            if not any(again):
                 break
-            results = [self._repair(one, number) if one.differences else one for one in results]
+            results = [
+                self._repair(one, number) if wanted else one
+                for one, wanted in zip(results, again, strict=True)
+            ]
         result = Verification(
             self._name, self._settings.pipeline, self._incarnation, self._name, tuple(results)
         )

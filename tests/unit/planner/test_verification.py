@@ -162,12 +162,42 @@ def test_a_merge_that_fails_is_not_planned_again(run: Callable[..., TableResult]
     assert (len(jobs.merged), jobs.delayed) == (1, ["the disk is full"])
 
 
-def test_a_repair_whose_merge_fails_gives_the_reason(run: Callable[..., TableResult]) -> None:
-    jobs = Jobs(lambda _: DIFFERS)
+def test_a_repair_whose_merge_fails_gives_the_reason_and_is_not_repeated(
+    run: Callable[..., TableResult],
+) -> None:
+    """The repair can be a dump of the whole table."""
+    jobs = Jobs(lambda _: replace(DIFFERS, missing=50_000))
     jobs.fails, jobs.tail = "the disk is full", 99
     found = run(jobs, repair=True)
     assert found.reason == "the repair is not merged: the disk is full"
-    assert len(jobs.merged) == REPAIRS_MAX
+    assert [one.purpose for one in jobs.asked] == ["verify", "dump"]
+    assert len(jobs.merged) == 1
+
+
+def test_a_repair_that_the_worker_cannot_dump_is_not_repeated(
+    run: Callable[..., TableResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = Jobs(lambda _: DIFFERS)
+    read = jobs.read
+
+    def cancelled(request: DumpRequest) -> Answer:
+        jobs.answer = RequestState.DONE if request.verifies else RequestState.FAILED
+        return read(request)
+
+    monkeypatch.setattr(jobs, "read", cancelled)
+    found = run(jobs, repair=True)
+    assert str(found.reason).startswith("the repair is failed: ")
+    assert [one.purpose for one in jobs.asked] == ["verify", "dump"]
+
+
+def test_differences_are_repaired_where_changed_keys_could_not_be_read(
+    run: Callable[..., TableResult],
+) -> None:
+    """That reason is older than any repair."""
+    proofs = iter([replace(DIFFERS, reason="it is gone"), EQUAL])
+    jobs = Jobs(lambda _: next(proofs))
+    assert run(jobs, repair=True).differences == 0
+    assert [one.purpose for one in jobs.asked] == ["verify", "dump", "verify"]
 
 
 def test_keys_that_moved_are_read_again(run: Callable[..., TableResult]) -> None:

@@ -139,6 +139,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_console.verify": frozenset({"pyspark.sql", "tideline_spark.verify"}),
     "tideline_airflow.hooks": frozenset({"asyncio"}),
     "tideline_airflow.pools": frozenset({"logging", "sqlalchemy.exc"}),
+    "tideline_airflow.renamed": frozenset({"warnings"}),
     "tideline_airflow.running": frozenset({"logging"}),
     "tideline_airflow.spark_job": frozenset({"importlib.util", "shutil", "sys"}),
     "tideline_airflow.triggers": frozenset({"asyncio"}),

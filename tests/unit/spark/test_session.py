@@ -82,7 +82,9 @@ class Session:
         self.stopped = True
 
 
-def made(monkeypatch: pytest.MonkeyPatch, found: Session) -> SparkSession:
+def made(monkeypatch: pytest.MonkeyPatch, found: Session, package: str = "4.1.3") -> SparkSession:
+    """``package``: the PySpark that asks for the session."""
+    monkeypatch.setattr(pyspark, "__version__", package)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: found)
     monkeypatch.setattr(session, "java_names", lambda _: found._jvm)
     return make_session(master="local[1]")
@@ -94,6 +96,29 @@ def test_a_java_of_a_refused_release_is_ended(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(Misconfigured, match=r"Spark 4\.0\.0 is refused"):
         made(monkeypatch, found)
     assert found.stopped
+
+
+@pytest.mark.parametrize(
+    "package, java, same",
+    [
+        ("4.1.3", "4.0.4", False),
+        ("4.0.4", "4.1.3", False),
+        ("4.1.3", "4.1.4", True),
+        ("4.2.0", "4.2.0-amzn-1", True),
+    ],
+)
+def test_a_java_of_another_line_than_pyspark_is_ended(
+    monkeypatch: pytest.MonkeyPatch, package: str, java: str, same: bool
+) -> None:
+    monkeypatch.setattr(session, "FORMATS", {})
+    found = Session(java, java[:3])
+    if same:
+        made(monkeypatch, found, package)
+    else:
+        with pytest.raises(Misconfigured, match=f"PySpark {package} drives Spark {java}") as caught:
+            made(monkeypatch, found, package)
+        assert "SPARK_HOME" in str(caught.value.hint)
+    assert found.stopped is not same
 
 
 def test_delta_that_is_built_for_another_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

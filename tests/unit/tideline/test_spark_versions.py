@@ -21,6 +21,7 @@ from tideline.spark_versions import FIRST, installed_spark, spark_line
         ("4.1.4", "4.1"),
         ("4.2.0", "4.2"),
         ("4.2.0-amzn-1", "4.2"),
+        ("4.1.3-aarch64", "4.1"),
     ],
 )
 def test_a_release_from_the_first_of_its_line_on_is_taken(release: str, line: str) -> None:
@@ -30,6 +31,16 @@ def test_a_release_from_the_first_of_its_line_on_is_taken(release: str, line: st
 @pytest.mark.parametrize("release", ["4.0.0", "4.0.3", "4.1.0", "4.1.2"])
 def test_an_earlier_release_of_a_line_is_refused_with_what_to_use(release: str) -> None:
     with pytest.raises(Misconfigured, match=f"Spark {release} is refused") as caught:
+        spark_line(release)
+    assert "use Spark 4.0.4 or a later 4.0, 4.1.3 or a later 4.1" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    "release",
+    ["4.2.0-preview2", "4.2.0.dev1", "4.2.0.dev0", "4.2.0-SNAPSHOT", "4.1.3-rc1", "4.1.4rc1"],
+)
+def test_what_comes_before_a_release_is_refused_with_what_to_use(release: str) -> None:
+    with pytest.raises(Misconfigured, match=f"Spark {release} is refused: it comes bef") as caught:
         spark_line(release)
     assert "use Spark 4.0.4 or a later 4.0, 4.1.3 or a later 4.1" in str(caught.value.hint)
 
