@@ -25,6 +25,9 @@ from tideline.settings import Settings
 
 Dump = Callable[[DumpRequest], Answer]
 
+ENDED_AT = 100_001
+"""The manifest that ends commands: so far behind a chain that no search for its tail meets it."""
+
 
 def done(request: DumpRequest) -> Answer:
     """What a worker says that dumped three rows of each table."""
@@ -105,7 +108,7 @@ class StubWorker:
     def _obey(self, command: Command) -> None:
         self.commands.append(command)
         state = RequestState.DONE if self.refusal is None else RequestState.REFUSED
-        self.say(Answer(command.command_id, state, manifest_number=8, error=self.refusal))
+        self.say(Answer(command.command_id, state, manifest_number=ENDED_AT, error=self.refusal))
 
     def say(self, answer: Answer) -> None:
         """Answer as a worker does, once it is in a manifest."""

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from devtools.services.valkey import ValkeyServer
-from tests.airflow.stub_worker import StubWorker
+from tests.airflow.stub_worker import ENDED_AT, StubWorker
 from tests.airflow.task_context import TaskContext
 from tideline.contract.errors import Unavailable
 from tideline.contract.request import Action, Answer, Command, RequestState
@@ -44,7 +44,7 @@ def test_what_the_form_says_is_done(config: Path, worker: StubWorker) -> None:
     (command,) = worker.commands
     assert (command.action, command.requests) == (Action.PAUSE, ("run/1", "cli-2"))
     assert command.requested_by == "airflow tideline_repair"
-    assert result == {"command_id": command.command_id, "manifest_number": 8}
+    assert result == {"command_id": command.command_id, "manifest_number": ENDED_AT}
     assert tell(config, requests=["run/1", "cli-2"]) == result, "a retry is the same command"
     assert len(worker.commands) == 1
 
@@ -118,7 +118,7 @@ def test_a_machine_that_stood_still_past_the_end_looks_once_more(
 
     def stand_still(_: float) -> None:
         now_s[0] += 1_000.0
-        answers.append(Answer(sent[0].command_id, RequestState.DONE, manifest_number=8))
+        answers.append(Answer(sent[0].command_id, RequestState.DONE, manifest_number=ENDED_AT))
 
     control_client = SimpleNamespace(
         answer=lambda _: answers[0] if answers else None, command=sent.append, close=lambda: None
@@ -128,7 +128,7 @@ def test_a_machine_that_stood_still_past_the_end_looks_once_more(
     monkeypatch.setattr(TidelineHook, "record", lambda _: record)
     client = partial(RequestClient, clock=lambda: now_s[0], sleep=stand_still)
     monkeypatch.setattr(control, "RequestClient", client)
-    assert tell(config, requests=["run/1"])["manifest_number"] == 8
+    assert tell(config, requests=["run/1"])["manifest_number"] == ENDED_AT
 
 
 def test_a_queue_that_is_away_is_waited_for(
@@ -144,7 +144,7 @@ def test_a_queue_that_is_away_is_waited_for(
         finally:
             valkey.start()
         with StubWorker(settings):
-            assert doing.result(60)["manifest_number"] == 8
+            assert doing.result(60)["manifest_number"] == ENDED_AT
 
 
 def test_a_queue_that_stays_away_is_named(config: Path, valkey: ValkeyServer) -> None:

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 import tideline_airflow
 from tests.airflow.chain_source import TABLE, ChainSource, Order
 from tests.airflow.no_source import NoSource
-from tests.airflow.stub_worker import StubWorker
+from tests.airflow.stub_worker import ENDED_AT, StubWorker
 from tests.airflow.task_context import TaskContext
 from tideline.contract.errors import Misconfigured
 from tideline.contract.verification import VerifyPlan
@@ -148,7 +148,9 @@ def test_every_operator_runs_without_the_password(
     assert run(DumpOperator, "ask", tables=[TABLE])["tables"] == {TABLE: 9}
     merged = run(MergeOperator, "merge")
     assert merged["tables"][TABLE]["outcome"] == "applied"
-    assert run(ControlOperator, "control", action="pause", every=True)["manifest_number"] == 8
+    assert (
+        run(ControlOperator, "control", action="pause", every=True)["manifest_number"] == ENDED_AT
+    )
     assert run(MaintainOperator, "maintain", tables=[TABLE]) == {}
     read = run(ReadOperator, "read", tables=[TABLE])
     compared = run(CompareOperator, "compare", reads=read)

@@ -56,7 +56,12 @@ class ToyLog:
 
     def commit(self, base: Entry, operation: str, **changes: Any) -> Entry:
         """Put the version behind ``base`` there. Raises VersionTaken where one is."""
-        changes = {"changes_data": False, "commit_metadata": None, "rows_written": 0, "numbers": {}} | changes
+        changes = {
+            "changes_data": False,
+            "commit_metadata": None,
+            "rows_written": 0,
+            "numbers": {},
+        } | changes
         made = replace(base, version=base.version + 1, operation=operation, **changes)
         made = replace(made, applied=base.applied | made.numbers)
         self._folder.mkdir(parents=True, exist_ok=True)
