@@ -61,7 +61,7 @@ class _FlushedParts:
 class Uploader:
     """Makes what it is handed durable, in order, behind the chain's end ``lead``.
 
-    ``on_durable(link, sealed)`` is called in this thread after each manifest; ``segment`` is None
+    ``on_durable(entry, segment)`` is called in this thread after each manifest; ``segment`` is None
     for the uploader's own heartbeats. ``failure`` holds the error that ended the thread, if not
     `stop`. ``health`` is notified of its turns, and of the main loop's while that waits for it.
     """

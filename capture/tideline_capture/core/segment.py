@@ -92,10 +92,10 @@ class OpenSegment:
     def flush_partial(self) -> PartialFlush:
         """Hand over the rows alone. Verification chunks stay: only a manifest names them."""
         self.partly_flushed = True
-        flush_partial = PartialFlush(tuple(self.rows), tuple(self.schemas))
+        partial = PartialFlush(tuple(self.rows), tuple(self.schemas))
         self.rows.clear()
         self.row_bytes = 0
-        return flush_partial
+        return partial
 
     def close(
         self,

@@ -77,7 +77,7 @@ class ReplicationSlot:
         slot that is already there can be ours, left by a worker that died in between.
         """
         if position == BEGIN:
-            return self._report(cursor)
+            return self._unmade_position(cursor)
         if position == _MAKING:
             return self._make(cursor, on_waiting)
         slot = self._read(cursor)
@@ -132,7 +132,7 @@ class ReplicationSlot:
                 hint=f"{_RESTORED} {START_OVER}",
             )
 
-    def _report(self, cursor: Any) -> PostgresPosition:
+    def _unmade_position(self, cursor: Any) -> PostgresPosition:
         """Return the position before the slot is made. The chain is empty, so a slot by our name
         belongs to another one, or was left over: raises Misconfigured."""
         if self._read(cursor) is not None:
