@@ -1,8 +1,9 @@
 """The state machine that joins log, windows, dumps, catalog and requests into segments.
 
 One thread drives it. Log batches come through `on_batch`, other threads' results through the other
-``on_…`` methods; `next_order`, `close_segment` and `flush_partial` return what to do next. What must
-survive is in the segment handed out: a core that is built from the chain's tail continues from there.
+``on_…`` methods; `next_order`, `close_segment` and `flush_partial` return what to do next. What
+must survive is in the segment handed out: a core that is built from the chain's tail continues from
+there.
 
 The worker decides nothing. It knows which decider an event is for, and hands on the effects that
 deciders yield; these know the state alone, and not each other's folders.
