@@ -189,9 +189,9 @@ def test_columns_that_differ_by_case(shop: Database) -> None:
 
 
 def test_tables_that_differ_by_case(shop: Database) -> None:
-    shop.run('CREATE TABLE "ChunkScheduler" (id int PRIMARY KEY)')
+    shop.run('CREATE TABLE "Orders" (id int PRIMARY KEY)')
     finding = only(check(shop.dsn), "table_case", "warning")
-    assert "public.ChunkScheduler, public.orders" in finding.message
+    assert "public.Orders, public.orders" in finding.message
 
 
 def test_generated_columns_are_noted(shop: Database) -> None:
