@@ -29,6 +29,8 @@ from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import Part, digest
 from tideline.contract.part import (
     BEFORE,
+    DELETED,
+    DUMPED,
     IMAGE,
     IMAGE_OVERFLOW,
     LOW,
@@ -91,9 +93,9 @@ def _encode(group: list[Rows], key: str) -> tuple[Part, bytes]:
 
 def encode_check(chunk: CheckRows) -> bytes:
     """Encode a verification chunk as a verification part."""
-    batches = [_with_low(chunk, chunk.rows, "r")]
+    batches = [_with_low(chunk, chunk.rows, DUMPED)]
     if chunk.missing is not None and chunk.missing.num_rows:
-        batches.append(_with_low(chunk, chunk.missing, "d"))
+        batches.append(_with_low(chunk, chunk.missing, DELETED))
     return write_part(pa.Table.from_batches(batches))
 
 

@@ -21,6 +21,7 @@ from tideline.contract import layout
 from tideline.contract.description import Description
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.manifest import Check, Manifest, OpenState, Part, digest
+from tideline.contract.part import DUMPED
 from tideline.contract.schema import TableId, TableSchema, parse_table
 from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import ObjectStore
@@ -290,7 +291,7 @@ class Uploader:
             self._flushed.prefixes.append(self._manifests.next_number)
         self._on_point("before-encode")
         parts = encode_parts(rows, self._part_key)
-        dumped = any(part.operations.get("r") for part, _ in parts)
+        dumped = any(part.operations.get(DUMPED) for part, _ in parts)
         self._on_point("before-part-put")
         if dumped:
             self._on_point("before-chunk-put")

@@ -171,12 +171,11 @@ class DumpOperator(BaseOperator):
 
     def _defer(self, request: DumpRequest, hook: TidelineHook) -> NoReturn:
         timeout = self.execution_timeout or _TIMEOUT
-        watch = self._waits()
         text = encode_request(request).decode()
         self.defer(
             trigger=DumpTrigger(
                 text,
-                msgspec.to_builtins(watch),
+                msgspec.to_builtins(self._waits()),
                 hook.config,
                 cancel_with_task=flag_of(self.cancel_with_task),
             ),

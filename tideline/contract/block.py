@@ -18,7 +18,7 @@ import msgspec
 from tideline.contract.document import DocumentReader, written_features, written_version
 from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline.contract.manifest import Manifest, Part, digest
-from tideline.contract.part import total
+from tideline.contract.part import PartCounts
 
 BLOCK_VERSION = 1
 FEATURES: frozenset[str] = frozenset()
@@ -156,8 +156,8 @@ def _tally(parts: Iterable[Part]) -> dict[tuple[str, str], dict[str, int]]:
     for part in parts:
         counts = sums.setdefault((part.table, part.schema), defaultdict(int))
         counts["rows"] += part.rows
-        for name, count in msgspec.structs.asdict(total([part])).items():
-            counts[name] += count
+        for name in PartCounts.__struct_fields__:
+            counts[name] += getattr(part, name)
         for operation, count in part.operations.items():
             counts[f"op {operation}"] += count
         counts["first"] = min(counts.get("first", part.first_seq), part.first_seq)
