@@ -38,7 +38,9 @@ from tideline_capture.uploader import Uploader
 
 _POLL_MESSAGES = 2_000
 _PAUSE_S = 0.002
-"""The pause when nothing has come: messages gather, and waking up for each one would cost 4×."""
+"""Pausing this long when little has come lets messages gather; waking up for each costs 4×."""
+_FEW_MESSAGES = 100
+"""A read that found fewer has emptied what was received: the log comes slower than it is read."""
 _BUSY_S = 0.05
 _WAIT_S = 0.02
 _CONFIRM_S = 5.0
@@ -120,7 +122,7 @@ class CaptureSession:
         self._reported_at = 0.0
         self._quiet_since = self._system.monotonic()
         self._position: SourcePosition | None = None
-        self._throttled = False
+        self._throttled = self._trickles = False
         self._log_warning: str | None = None
         self._clocks_apart: str | None = None
         self._reported_unknown = False
@@ -239,6 +241,8 @@ class CaptureSession:
         self._check_answers(watcher, now)
         if received:
             self._received_at = now
+            if self._trickles:
+                self._system.pause(_PAUSE_S)
         elif self._throttled:
             # Not `wait`: what is not read now lies in the socket, which is ready all the time.
             self._received_at = now
@@ -275,6 +279,8 @@ class CaptureSession:
         # End a transaction that has begun as soon as possible: nothing closes inside one.
         inside = self.core.in_transaction
         count = reader.poll(_POLL_MESSAGES, until_commit=due or inside)
+        # A read that ends at a commit or a watermark has left the rest where it was.
+        self._trickles = count < _FEW_MESSAGES and not (due or inside or reader.must_take)
         if count and self._buffered_since is None:
             self._buffered_since = now
         self._buffered += count
