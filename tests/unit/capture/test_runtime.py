@@ -32,6 +32,7 @@ from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import WorkerStatus
 from tideline.settings import Capture
 from tideline.store.chain import Chain
+from tideline.system import RealSystem, System
 from tideline_capture.control_thread import ControlThread
 from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
 from tideline_capture.core.events import (
@@ -98,6 +99,36 @@ class TalkingReader(FakeReader):
     def poll(self, messages_max: int, *, until_commit: bool) -> int:
         self.batches.append(boundary(500 + self.polls))
         return super().poll(messages_max, until_commit=until_commit)
+
+
+class CountedReader(FakeReader):
+    """A log that comes in reads of so many messages, then never again; ``watermark``: the number of
+    the read that ends at one."""
+
+    def __init__(self, counts: list[int], *, watermark: int) -> None:
+        super().__init__()
+        self.counts, self.watermark = counts, watermark
+
+    def poll(self, messages_max: int, *, until_commit: bool) -> int:
+        assert not until_commit
+        self.must_take = self.polls == self.watermark
+        self.polls += 1
+        return self.counts[self.polls - 1] if self.polls <= len(self.counts) else 0
+
+    def take(self, next_seq: int) -> LogBatch:
+        return boundary(500 + self.polls)
+
+
+class Pausing(RealSystem):
+    """A system that notes after how many reads of ``reader`` the loop paused."""
+
+    def __init__(self) -> None:
+        self.reader = FakeReader()
+        self.paused_after: list[int] = []
+
+    def pause(self, seconds: float) -> None:
+        self.paused_after.append(self.reader.polls)
+        super().pause(seconds)
 
 
 class FakeWatch:
@@ -180,7 +211,7 @@ class FakeDesk:
 class Rig:
     """A session over fakes and a store in memory; it runs in a thread of its own."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, system: System = REAL, **settings: Any) -> None:
         self.store = TroubledStore()
         self.source, self.control_thread = FakeSource(), FakeDesk()
         self.stopping = threading.Event()
@@ -199,7 +230,7 @@ class Rig:
             lambda point: None,
             LiveSettings(SETTINGS, clock=REAL.monotonic),
             Health(clock=REAL.monotonic),
-            REAL,
+            system,
         )
         self.chain = chain
         self.session = CaptureSession(
@@ -365,6 +396,17 @@ def test_a_catalog_that_does_not_answer_ends_the_session() -> None:
     assert "reported nothing of its catalog" in str(rig.wait())
     rig.source.watching.answering.set()
     rig.stop()
+
+
+def test_messages_gather_where_few_come_at_once() -> None:
+    """A turn costs as much as decoding hundreds of them. What was left behind does not wait."""
+    system = Pausing()
+    rig = Rig(system, flush_interval_s=60.0)
+    reader = rig.source.reader = system.reader = CountedReader([500, 3, 500, 3, 3], watermark=3)
+    rig.start()
+    eventually(lambda: reader.polls > len(reader.counts) + 1)
+    rig.stop()
+    assert system.paused_after[:2] == [2, 5]
 
 
 class TestConfirmed:
