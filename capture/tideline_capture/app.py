@@ -305,7 +305,7 @@ def _prove_ownership(runtime: WorkerRuntime, timeout_s: float | None = None) -> 
 def _policy(current: Settings) -> DumpPolicy:
     return DumpPolicy(
         initial=current.source.initial == "dump",
-        unproven=current.source.schema_policy == "auto",
+        doubted=current.source.schema_policy == "auto",
         applies=_applies(current),
         whole_rows=SOURCE_KINDS[current.source.kind].whole_rows,
     )

@@ -10,9 +10,9 @@ from tideline.contract.manifest import CapturedFrom, OpenState, TableCondition
 log = structlog.get_logger("tideline.worker")
 
 _MEANS = {
-    TableCondition.PARKED: "a table is parked: nothing of it is captured",
-    TableCondition.UNPROVEN: "a table's rows are in doubt until a dump has read them",
-    TableCondition.BLOCKED: "a table is blocked: its target cannot take the new schema",
+    TableCondition.QUARANTINED: "a table is quarantined: nothing of it is captured",
+    TableCondition.NEEDS_RESNAPSHOT: "a table's rows are in doubt until a dump has read them",
+    TableCondition.SCHEMA_BLOCKED: "a table is blocked: its target cannot take the new schema",
 }
 
 
@@ -47,7 +47,7 @@ class TableLog:
                 condition, reason, hint = trouble
                 log.warning(_MEANS[condition], table=table, reason=reason, hint=hint)
         for table in self._trouble.keys() - found.keys():
-            if table in state.tables and not state.tables[table].gone:
+            if table in state.tables and not state.tables[table].removed:
                 log.info("a table is live again", table=table)
         self._trouble = found
 
@@ -59,7 +59,7 @@ def _troubles(state: OpenState) -> dict[str, _Trouble]:
     return {
         name: (one.condition, one.reason, one.hint)
         for name, one in state.tables.items()
-        if one.condition is not TableCondition.LIVE and not one.gone
+        if one.condition is not TableCondition.ACTIVE and not one.removed
     }
 
 

@@ -67,7 +67,7 @@ def lateness(
     ``found`` is its state in the chain without the doubts that a proof has ended, ``doubt`` what
     the warehouse's side of it waits for.
     """
-    if found.gone:
+    if found.removed:
         return None
     within_us = watch.objective_of(table.table).within_us
     through_us = table.complete_through_us
@@ -108,8 +108,8 @@ def _own(
     """Return the cause in the table itself."""
     if doubt is not None:
         return Lateness(Stage.TABLE, doubt)
-    if found.condition is not TableCondition.LIVE:
-        reason = f"it is {found.condition.value}: {found.reason or 'no reason given'}"
+    if found.condition is not TableCondition.ACTIVE:
+        reason = f"its state is {found.condition.shown}: {found.reason or 'no reason given'}"
         return Lateness(Stage.TABLE, reason, found.hint)
     if found.complete_seq is None or chain.tail.last_seq < found.complete_seq:
         dumping = table.state is TableStage.DUMPING

@@ -136,7 +136,7 @@ def _print_tables(found: OpenState) -> None:
         (
             (
                 name,
-                one.condition.value,
+                one.condition.shown,
                 one.schema,
                 one.last_data_manifest,
                 one.generation,

@@ -175,8 +175,8 @@ def _ignored(step: ColumnStep) -> tuple[str, str]:
 def _due(state: OpenState, options: Mapping[str, TableOptions]) -> list[DumpPreview]:
     """Return the dumps of whole tables that their state requires."""
     words = {
-        TableCondition.UNPROVEN: "unproven",
-        TableCondition.BLOCKED: "blocked: a full dump starts the target again",
+        TableCondition.NEEDS_RESNAPSHOT: "needs-resnapshot",
+        TableCondition.SCHEMA_BLOCKED: "schema-blocked: a full dump starts the target again",
     }
     return [
         DumpPreview(name, f"{words[table.condition]}: {table.reason or 'no reason given'}")

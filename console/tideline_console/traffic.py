@@ -98,7 +98,7 @@ def measured_in(manifests: Sequence[Manifest], state: OpenState, columns: int) -
     parts = [part for manifest in manifests[1:] for part in manifest.parts]
     dumped = sum(part.operations.get(_DUMPED, 0) for part in parts)
     rows = sum(sum(part.operations.values()) for part in parts)
-    live = [one for one in state.tables.values() if one.condition is not TableCondition.PARKED]
+    live = [one for one in state.tables.values() if one.condition is not TableCondition.QUARANTINED]
     return Measured(
         first=manifests[0].manifest_number,
         last=manifests[-1].manifest_number,

@@ -28,7 +28,7 @@ class LedgerEntry:
 
     ``digest`` is of the row after the change, None when there is none. ``logged``: the change is
     one that the chain must have as an event; False for what was committed before capture began,
-    while the table was parked, or without row events.
+    while the table was quarantined, or without row events.
     """
 
     table: str

@@ -114,7 +114,7 @@ class Merger:
         for name, table in state.tables.items():
             target = self.targets[name]
             applied = max(target.applied.values(), default=0)
-            live = table.condition is TableCondition.LIVE
+            live = table.condition is TableCondition.ACTIVE
             if self.schema(table.schema or "") != self._scene.database.tables[name].form.schema:
                 return False  # A change of its columns has not been noticed yet.
             if not live or applied < table.last_data_manifest:

@@ -209,7 +209,7 @@ class ResultOperator(BaseOperator):
         wrong = [
             one
             for one in result.tables
-            if one.outcome in (VerificationOutcome.DIFFERS, VerificationOutcome.UNPROVEN)
+            if one.outcome in (VerificationOutcome.DIFFERS, VerificationOutcome.NOT_COMPARED)
         ]
         if wrong:
             raise AirflowFailException("; ".join(describe_result(one) for one in wrong))
@@ -222,7 +222,7 @@ def describe_result(table: TableResult) -> str:
 
 
 def _result_in_words(table: TableResult) -> str:
-    if table.outcome is VerificationOutcome.UNPROVEN:
+    if table.outcome is VerificationOutcome.NOT_COMPARED:
         hint = "" if table.hint is None else f" ({table.hint})"
         return f"{table.table} could not be proven: {table.reason}{hint}"
     at = f"at seq {table.seq}, source time {table.source_time_us or 'unknown'}"

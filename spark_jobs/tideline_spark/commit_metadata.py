@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tideline.contract.external_commits import UNPROVEN_PROPERTY, SinceOurs, Unproven
+from tideline.contract.external_commits import UNHEALED_PROPERTY, SinceOurs, UnhealedCommits
 from tideline.contract.plan import CommitMetadata, Plan, TablePlan
 from tideline_spark import parts
 from tideline_spark.formats.base import Target
@@ -18,7 +18,7 @@ from tideline_spark.modes import mode_of
 _CHANGES_MAX = 20
 
 
-def unproven(snapshot: TargetSnapshot, since: SinceOurs) -> tuple[str, ...]:
+def unhealed(snapshot: TargetSnapshot, since: SinceOurs) -> tuple[str, ...]:
     """Return the changes by others that nothing has repaired so far, the newest last."""
     return (*_earlier(snapshot, since).changes, *since.external)[-_CHANGES_MAX:]
 
@@ -27,7 +27,7 @@ def commit_metadata_of(
     plan: Plan, table: TablePlan, snapshot: TargetSnapshot, since: SinceOurs
 ) -> CommitMetadata:
     """Return the metadata of the commit that brings ``table`` from ``snapshot`` to its end."""
-    before, changed = since.commit_metadata, unproven(snapshot, since)
+    before, changed = since.commit_metadata, unhealed(snapshot, since)
     found_at = _earlier(snapshot, since).seq
     if since.external:
         found_at = max(found_at, table.a_seq)
@@ -46,8 +46,8 @@ def commit_metadata_of(
         b=table.b,
         seq=table.b_seq,
         complete_through_us=table.complete_through_us,
-        unproven=changed,
-        unproven_seq=found_at,
+        unhealed=changed,
+        unhealed_seq=found_at,
         pending=pending and mode_of(table).pends,
         read_version=None if table.create else snapshot.version,
         digest=table.b_digest,
@@ -63,20 +63,20 @@ def note(
     """Record in the table's ``properties`` others' changes: those of the committed
     ``commit_metadata``, and ``slipped``, which it could not know. Commits only where that is
     new."""
-    found = Unproven(
-        (*commit_metadata.unproven, *slipped)[-_CHANGES_MAX:], commit_metadata.unproven_seq
+    found = UnhealedCommits(
+        (*commit_metadata.unhealed, *slipped)[-_CHANGES_MAX:], commit_metadata.unhealed_seq
     )
     if slipped:
-        found = Unproven(found.changes, commit_metadata.seq)
+        found = UnhealedCommits(found.changes, commit_metadata.seq)
     if not found.changes:
-        found = Unproven()
-    if Unproven.parse(properties.get(UNPROVEN_PROPERTY)) == found:
+        found = UnhealedCommits()
+    if UnhealedCommits.parse(properties.get(UNHEALED_PROPERTY)) == found:
         return
-    target.set_property(UNPROVEN_PROPERTY, found.text() if found.changes else None)
+    target.set_property(UNHEALED_PROPERTY, found.text() if found.changes else None)
 
 
-def _earlier(snapshot: TargetSnapshot, since: SinceOurs) -> Unproven:
+def _earlier(snapshot: TargetSnapshot, since: SinceOurs) -> UnhealedCommits:
     """Return our last commit's record, or the table's properties where the log has lost it."""
     if since.commit_metadata is not None:
-        return Unproven(since.commit_metadata.unproven, since.commit_metadata.unproven_seq)
-    return Unproven.parse(snapshot.properties.get(UNPROVEN_PROPERTY))
+        return UnhealedCommits(since.commit_metadata.unhealed, since.commit_metadata.unhealed_seq)
+    return UnhealedCommits.parse(snapshot.properties.get(UNHEALED_PROPERTY))

@@ -94,7 +94,7 @@ def rowless_commit_metadata(
         b=table.a,
         seq=table.a_seq,
         digest=table.a_digest,
-        unproven=changed,
-        unproven_seq=table.a_seq,
+        unhealed=changed,
+        unhealed_seq=table.a_seq,
         complete_through_us=None,
     )

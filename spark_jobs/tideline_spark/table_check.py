@@ -88,7 +88,7 @@ class TableComparison:
         try:
             result = self._compare()
         except Exception as error:  # noqa: BLE001  the other tables continue
-            result = self._unproven(unexpected(error, f"verifying {self._check.table}"))
+            result = self._unhealed(unexpected(error, f"verifying {self._check.table}"))
         return msgspec.structs.replace(result, seconds=round(time.monotonic() - began, 3))
 
     def _compare(self) -> TableResult:
@@ -225,9 +225,9 @@ class TableComparison:
         texts = [key_text(schema, name).alias(f"key{at}") for at, name in enumerate(schema.key)]
         return tuple(tuple(row) for row in frame.select(*texts).limit(most).collect())
 
-    def _unproven(self, error: TidelineError) -> TableResult:
+    def _unhealed(self, error: TidelineError) -> TableResult:
         reason = f"{type(error).__name__}: {error.message}"
-        return self._result(VerificationOutcome.UNPROVEN, reason=reason, hint=error.hint)
+        return self._result(VerificationOutcome.NOT_COMPARED, reason=reason, hint=error.hint)
 
     def _result(self, result: VerificationOutcome, **found: object) -> TableResult:
         check = self._check

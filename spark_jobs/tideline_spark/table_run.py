@@ -24,7 +24,7 @@ from tideline.contract.plan import CommitMetadata, Plan, TablePlan
 from tideline.contract.receipt import ColumnLineage, Outcome, TableReceipt
 from tideline_spark import parts
 from tideline_spark.attempts import Overtaken, Patience
-from tideline_spark.commit_metadata import commit_metadata_of, note, unproven
+from tideline_spark.commit_metadata import commit_metadata_of, note, unhealed
 from tideline_spark.describe import declare_again, describe, give_way, loosen
 from tideline_spark.failures import SparkFailure, is_null_refused, unexpected
 from tideline_spark.formats.registry import open_target
@@ -128,7 +128,7 @@ class TableRun:
             lineage=self._lineage,
             warnings=warnings,
         )
-        if commit_metadata.unproven or slipped or rows.pending:
+        if commit_metadata.unhealed or slipped or rows.pending:
             receipt = msgspec.structs.replace(receipt, complete_through_us=None)
         return self._measured(receipt, after, checked.times)
 
@@ -146,7 +146,7 @@ class TableRun:
         """Find what others changed between the last look at the target and our commit; warnings.
 
         Later looks at the log find it, too, because the metadata records what its run knew. It is
-        recorded in the table's properties with the other unproven changes.
+        recorded in the table's properties with the other unhealed changes.
         """
         slipped: tuple[str, ...] = ()
         try:
@@ -191,7 +191,7 @@ class TableRun:
             snapshot=ready.snapshot,
             commit_metadata=commit_metadata,
             changes=self._changes(table, stands),
-            damage=unproven(snapshot, since),
+            damage=unhealed(snapshot, since),
             before_commit=self._check_still_here,
             stands=stands,
             local=self._local is not None,
@@ -230,7 +230,7 @@ class TableRun:
         standing = since.commit_metadata
         if standing is None or since.external:
             standing = rowless_commit_metadata(
-                standing or commit_metadata, table, unproven(snapshot, since)
+                standing or commit_metadata, table, unhealed(snapshot, since)
             )
         return bring_along(
             table,
@@ -290,7 +290,7 @@ class TableRun:
             else commit_metadata.complete_through_us
         )
         snapshot = seen.snapshot()
-        doubted = count or unproven(snapshot, since) or since.went_back
+        doubted = count or unhealed(snapshot, since) or since.went_back
         receipt = TableReceipt(
             table=self._table.table,
             outcome=Outcome.ALREADY_APPLIED,

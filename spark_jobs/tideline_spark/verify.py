@@ -44,7 +44,7 @@ def run_verification(
     with ThreadPoolExecutor(max_workers=side_by_side(spark, tables_at_once)) as pool:
         results = list(pool.map(run, plan.tables))
     results += [
-        TableResult(table, VerificationOutcome.UNPROVEN, reason=reason)
+        TableResult(table, VerificationOutcome.NOT_COMPARED, reason=reason)
         for table, reason in sorted(plan.delayed.items())
     ]
     return Verification(

@@ -165,7 +165,7 @@ def test_one_run_of_the_plan(
     submit.shall({"public.orders": "applied", "public.items": "already_applied"})
     context = TaskContext(merge).values
     done = merge.execute(context)
-    assert (done["plans"], done["held"]) == ([NAME], {"public.parked": "it has no key"})
+    assert (done["plans"], done["held"]) == ([NAME], {"public.quarantined": "it has no key"})
     assert done["tables"]["public.orders"]["outcome"] == "applied"
     [call] = submit.calls
     assert call[call.index("--master") + 1] == "local[2]"
@@ -411,7 +411,7 @@ def test_nothing_to_merge_skips(submit: Submit, config: Path) -> None:
     # What it was held back from is on record: `tideline status` says why the table is late.
     settings = TidelineHook(str(config)).settings
     [run], _ = recent_runs(settings, 0, 10)
-    assert (run.tables, run.delayed) == ((), {"public.parked": "it has no key"})
+    assert (run.tables, run.delayed) == ((), {"public.quarantined": "it has no key"})
 
 
 @pytest.mark.parametrize("tables", [None, ["public.items"]])
@@ -422,7 +422,7 @@ def test_a_target_of_another_chain_fails_the_task_behind_all_else(
     cure = "the target has applied another manifest 4: `tideline rebuild public.astray`"
 
     def strayed(_: object, *, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
-        held = {"public.parked": "it has no key", "public.astray": cure}
+        held = {"public.quarantined": "it has no key", "public.astray": cure}
         return replace(plan(plan_id, tables), delayed=held, strayed=("public.astray",), tail=4)
 
     monkeypatch.setattr(planner, "plan_merge", strayed)
@@ -430,7 +430,7 @@ def test_a_target_of_another_chain_fails_the_task_behind_all_else(
     one = MergeOperator(task_id="merge", tables=tables, config=str(config))
     with pytest.raises(AirflowFailException, match=r"`tideline rebuild public\.astray`") as raised:
         one.execute(TaskContext(one).values)
-    assert "public.parked" not in str(raised.value)
+    assert "public.quarantined" not in str(raised.value)
     assert len(submit.calls) == len(tables or ())
 
 
@@ -610,7 +610,7 @@ def plan(plan_id: str, tables: Sequence[str] | None) -> Plan:
         )
         for table in tables or ()
     ]
-    held = {"public.parked": "it has no key"}
+    held = {"public.quarantined": "it has no key"}
     return Plan(
         plan_id=plan_id,
         pipeline="shop",

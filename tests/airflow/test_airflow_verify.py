@@ -192,7 +192,7 @@ def test_keys_that_moved_are_read_again(
 
 
 @pytest.mark.parametrize(
-    "proof", [DIFFERS, TableResult(T, VerificationOutcome.UNPROVEN, reason="it is parked")]
+    "proof", [DIFFERS, TableResult(T, VerificationOutcome.NOT_COMPARED, reason="it is quarantined")]
 )
 def test_the_report_fails_with_names_and_no_keys(
     compare: CompareOperator, submit: Submit, config: Path, proof: TableResult

@@ -179,7 +179,7 @@ def test_a_copy_under_writes_is_exact(
     worker.terminate()
     pipeline.drain()
     assert chain_bag(pipeline, table) == source_bag(bag)
-    assert pipeline.table(table).condition is TableCondition.LIVE
+    assert pipeline.table(table).condition is TableCondition.ACTIVE
     deletes_before = [
         delete_before for m in pipeline.manifests() for delete_before in m.deletes_before
     ]
@@ -219,7 +219,7 @@ def test_what_else_happens_to_it(bag: ConformingSource, pipeline_of: PipelineFac
     worker.terminate()
     pipeline.drain()
     assert chain_bag(pipeline, table) == source_bag(bag) == Counter({(1, "after"): 3})
-    assert pipeline.table(table).condition is TableCondition.LIVE
+    assert pipeline.table(table).condition is TableCondition.ACTIVE
 
 
 def test_where_nothing_may_be_written(bag: ConformingSource, pipeline_of: PipelineFactory) -> None:
@@ -233,21 +233,21 @@ def test_where_nothing_may_be_written(bag: ConformingSource, pipeline_of: Pipeli
     pipeline.drain()
     table = bag.full_name("bag")
     assert chain_bag(pipeline, table) == source_bag(bag)
-    assert pipeline.table(table).condition is TableCondition.LIVE
+    assert pipeline.table(table).condition is TableCondition.ACTIVE
 
 
 def test_refused_with_the_ways_on(bag: ConformingSource, pipeline_of: PipelineFactory) -> None:
     pipeline = pipeline_of(bag)
     pipeline.drain()
     state = pipeline.table(bag.full_name("bag"))
-    assert state.condition is TableCondition.PARKED
-    reported = [one for one in examine(pipeline.settings) if one.name == "parked"]
+    assert state.condition is TableCondition.QUARANTINED
+    reported = [one for one in examine(pipeline.settings) if one.name == "quarantined"]
     for way in ("key = ", 'keyless = "counted"', 'mode = "append"'):
         assert way in str(state.hint), state.hint
         assert [way in str(one.fix) for one in reported] == [True]
     settings = {"*.bag": {**COUNTED["*.bag"], "before_image": "full"}}
     heard = [one.name for one in examine(pipeline_of(bag, tables=settings).settings)]
-    assert {"parked", "before_image"}.isdisjoint(heard)
+    assert {"quarantined", "before_image"}.isdisjoint(heard)
     if "postgres" in bag.source["url"]:
         bag.make("items")
         asked = pipeline_of(bag, tables={"*.items": {"before_image": "full"}}).settings
@@ -263,14 +263,14 @@ def test_a_key_by_the_settings(bag: ConformingSource, pipeline_of: PipelineFacto
     table = bag.full_name("named")
     pipeline = pipeline_of(bag, tables={"*.named": {"key": ["a", "b"]}, **COUNTED})
     pipeline.drain()
-    parked = pipeline.table(table)
-    assert parked.condition is TableCondition.PARKED
-    assert "no unique index" in str(parked.reason), parked
+    quarantined = pipeline.table(table)
+    assert quarantined.condition is TableCondition.QUARANTINED
+    assert "no unique index" in str(quarantined.reason), quarantined
     bag.run("CREATE UNIQUE INDEX named_key ON named (a, b)")
     if is_postgres:
         pipeline.drain()
-        parked = pipeline.table(table)
-        assert "REPLICA IDENTITY" in str(parked.hint), parked
+        quarantined = pipeline.table(table)
+        assert "REPLICA IDENTITY" in str(quarantined.hint), quarantined
         bag.run("ALTER TABLE named REPLICA IDENTITY USING INDEX named_key")
     pipeline.drain()
     bag.run(
@@ -279,7 +279,7 @@ def test_a_key_by_the_settings(bag: ConformingSource, pipeline_of: PipelineFacto
         "INSERT INTO named VALUES (9, 9, NULL)",
     )
     pipeline.drain()
-    assert pipeline.table(table).condition is TableCondition.LIVE
+    assert pipeline.table(table).condition is TableCondition.ACTIVE
     schema = pipeline.chain.read_schema(str(pipeline.table(table).schema))
     assert schema.key == ("a", "b")
     last = rows_of_keyed(pipeline, table)[-3:]

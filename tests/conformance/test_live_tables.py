@@ -36,7 +36,7 @@ def rows_of(pipeline: Pipeline[Any], table: str) -> list[dict[str, Any]]:
 def test_all_settings_of_tables_take_effect_live(
     conforming: ConformingSource, pipeline_of: PipelineFactory
 ) -> None:
-    """Tables that were parked are captured, and dumped, and one that was captured has more."""
+    """Tables that were quarantined are captured, and dumped, and one that was captured has more."""
     is_postgres = "postgres" in conforming.source["url"]
     for name in KEYLESS:
         conforming.run(f"CREATE TABLE {name} (a INT, b INT NOT NULL)")
@@ -56,10 +56,10 @@ def test_all_settings_of_tables_take_effect_live(
 
     pipeline = pipeline_of(conforming)
     worker = pipeline.start()
-    pipeline.wait_state("they are parked", lambda s: settled(s, TableCondition.PARKED))
+    pipeline.wait_state("they are quarantined", lambda s: settled(s, TableCondition.QUARANTINED))
     conforming.run("UPDATE items SET ver = 5 WHERE id = 1")
     pipeline_of(conforming, tables=CHOSEN)
-    pipeline.wait_state("they are captured", lambda s: settled(s, TableCondition.LIVE))
+    pipeline.wait_state("they are captured", lambda s: settled(s, TableCondition.ACTIVE))
     for name in KEYLESS:
         conforming.run(f"UPDATE {name} SET a = 7 WHERE b = 2")
     conforming.run("UPDATE items SET ver = 6 WHERE id = 1")
@@ -148,7 +148,7 @@ def test_what_is_done_about_changes_of_columns_takes_effect_live(
 
     pipeline = pipeline_of(conforming)
     worker = pipeline.start()
-    live, blocked = TableCondition.LIVE, TableCondition.BLOCKED
+    live, blocked = TableCondition.ACTIVE, TableCondition.SCHEMA_BLOCKED
     pipeline.wait_state("it is dumped", lambda s: stands(s, live, 0))
     retype(kinds[0])
     pipeline.wait_state("it is blocked", lambda s: stands(s, blocked, 0))

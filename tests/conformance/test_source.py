@@ -102,7 +102,7 @@ def test_schemas_and_tables_that_change_while_it_runs(shop: Pipeline[ConformingS
     assert captured.schemas[items].column_names == ("id", "ver", "t", "note", "filled")
     events = [e for m in captured.manifests for e in m.schema_events if e.table == items]
     assert len(events) >= 4
-    assert {shop.table(name).condition for name in (items, late)} == {TableCondition.LIVE}
+    assert {shop.table(name).condition for name in (items, late)} == {TableCondition.ACTIVE}
     # Where the log has the table's creation it has all of its rows, and there is nothing to dump.
     deletes_before = [
         delete_before

@@ -153,7 +153,7 @@ class Troubles:
         assert key is not None
         with self._ruined(name, key, plan.store_url):
             proof = self._plain.verify(plan)
-        assert proof.outcome is VerificationOutcome.UNPROVEN, proof
+        assert proof.outcome is VerificationOutcome.NOT_COMPARED, proof
         assert "CorruptData" in (proof.reason or ""), proof
         assert key.rpartition("/")[2] in (proof.reason or ""), proof
         assert proof.hint, proof

@@ -20,7 +20,7 @@ from tideline.contract.block import (
 from tideline.contract.description import Described, decode_description, encode_description
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.evolution import TargetColumns
-from tideline.contract.external_commits import Unproven, since_ours
+from tideline.contract.external_commits import UnhealedCommits, since_ours
 from tideline.contract.maintenance import decode_maintenance_receipt, decode_order
 from tideline.contract.manifest import decode_manifest, encode_manifest
 from tideline.contract.plan import decode_plan, encode_plan
@@ -80,7 +80,7 @@ def _commit(data: bytes) -> None:
 def _properties(data: bytes) -> None:
     """Texts that a table's properties hold, where anybody may change them."""
     text = data.decode("utf-8", "replace")
-    for parse in (Unproven.parse, TargetColumns.parse, Described.parse):
+    for parse in (UnhealedCommits.parse, TargetColumns.parse, Described.parse):
         try:
             parse(text)
         except CorruptData:

@@ -76,8 +76,8 @@ def check_against_capture(pipeline: Pipeline[Any]) -> None:
     assert {str(one.table) for one in before} == set(states)
     for one in before:
         state = states[str(one.table)]
-        parked = state.condition is TableCondition.PARKED
-        assert (one.schema is None) == parked, one
+        quarantined = state.condition is TableCondition.QUARANTINED
+        assert (one.schema is None) == quarantined, one
         assert (one.problem, one.hint) == (state.reason, state.hint)
         if one.schema is not None:
             assert one.schema.fingerprint == state.schema
@@ -114,8 +114,8 @@ def test_postgres_in_the_warehouses_words(shop: Pipeline[Database]) -> None:
     assert orders["bytes"] > 8_000
     assert tables["public.twins"]["outcome"] == "held"
     assert "differ by case only" in tables["public.twins"]["reason"]
-    parked = {name for name, one in tables.items() if one["outcome"] == "parked"}
-    assert parked == {"public.keyless", "public.volatile", "public.ours", "public.parts"}
+    quarantined = {name for name, one in tables.items() if one["outcome"] == "quarantined"}
+    assert quarantined == {"public.keyless", "public.volatile", "public.ours", "public.parts"}
     assert tables["public.counted"]["outcome"] == "captured"
     assert tables["public.counted"]["rows"] is None, "nobody has analyzed it"
 
@@ -136,15 +136,15 @@ def test_what_it_costs_the_source(shop: Pipeline[Database]) -> None:
 
 def test_text_and_csv_say_the_same(shop: Pipeline[Database]) -> None:
     text = run(shop.config, "text")
-    assert "public.keyless is parked: it has no key" in text
+    assert "public.keyless is quarantined: it has no key" in text
     assert "hint: ALTER TABLE" in text
-    assert "7 tables: 2 captured, 1 held, 4 parked" in text
+    assert "7 tables: 2 captured, 1 held, 4 quarantined" in text
     assert "twice is left out" in text
     rows = list(csv.DictReader(io.StringIO(run(shop.config, "csv"))))
     by_column = {(row["table"], row["column"]): row for row in rows}
     assert by_column["public.orders", "total"]["warehouse_type"] == "decimal(9,2)"
     assert by_column["public.orders", "twice"]["outcome"] == "left out"
-    assert by_column["public.keyless", ""]["outcome"] == "parked"
+    assert by_column["public.keyless", ""]["outcome"] == "quarantined"
     assert "no key" in by_column["public.keyless", ""]["reason"]
 
 
@@ -173,7 +173,7 @@ def test_tables_that_the_role_may_not_publish(
     database.run(
         "CREATE PUBLICATION others FOR TABLE here WITH (publish_via_partition_root = true)"
     )
-    assert document(shop)["public.there"]["outcome"] == "parked"
+    assert document(shop)["public.there"]["outcome"] == "quarantined"
     check_against_capture(shop)
 
 
@@ -184,7 +184,7 @@ def test_a_foreign_table_is_named(database: Database, pipeline_of: PipelineFacto
         "CREATE FOREIGN TABLE far (id int) SERVER elsewhere",
     )
     far = document(pipeline_of(database))["public.far"]
-    assert (far["outcome"], far["hint"]) == ("parked", None)
+    assert (far["outcome"], far["hint"]) == ("quarantined", None)
     assert "foreign table" in far["reason"]
 
 
@@ -204,9 +204,9 @@ def test_mysql_and_mariadb(mysql_database: MysqlDatabase, pipeline_of: PipelineF
         "raw": "binary",
         "twice": "bigint",
     }
-    parked = {table for table, one in tables.items() if one["outcome"] == "parked"}
+    quarantined = {table for table, one in tables.items() if one["outcome"] == "quarantined"}
     unlogged = [] if mysql_database.flavour == "mysql9" else ["children"]
-    assert parked == {f"{name}.{one}" for one in ("keyless", "volatile_", "ours", *unlogged)}
+    assert quarantined == {f"{name}.{one}" for one in ("keyless", "volatile_", "ours", *unlogged)}
     check_against_capture(shop)
 
 

@@ -23,7 +23,7 @@ from tests.fixtures.services import Database
 from tests.fixtures.settings import ConfigFactory
 
 TIDELINE = Path(sys.executable).parent / "tideline"
-SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "status.v1.json"
+SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "status.v2.json"
 CANARY = "canary-c0ffee"
 
 Run = Callable[..., str]
@@ -116,7 +116,7 @@ def test_the_parts_by_hand(
     assert found["public.orders"]["merged"] is None
     assert not found["public.orders"]["up_to_date"]
     assert (found["public.loose"]["state"], "no key" in str(found["public.loose"]["reason"])) == (
-        "parked",
+        "quarantined",
         True,
     )
     assert "applied" in run("merge")

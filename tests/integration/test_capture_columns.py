@@ -188,7 +188,7 @@ def test_steps_of_columns(database: Database, pipeline_of: PipelineFactory, live
     wrong = {}
     for case in CASES:
         state = shop.table(case.table)
-        assert state.condition is TableCondition.LIVE, (case.name, state.reason)
+        assert state.condition is TableCondition.ACTIVE, (case.name, state.reason)
         is_dumped = dumps_of(captured, case.table) > 1
         steps = reported(captured, case)
         if case.dumped not in (None, is_dumped) or case.steps not in (None, steps):

@@ -150,6 +150,6 @@ def test_mysql_comments_and_not_null(mysql_shop: Pipeline[MysqlDatabase]) -> Non
     shop.wait_state("it is noticed", noticed)
     shop.finish(worker)
     assert cost(shop, items) == before
-    assert shop.table(items).condition is TableCondition.LIVE
+    assert shop.table(items).condition is TableCondition.ACTIVE
     (planned,) = preview_plan(shop.settings).descriptions
     assert (planned.not_null, planned.columns) == (("id",), {"v": "perhaps"})

@@ -67,7 +67,7 @@ def test_changes_in_a_window(items: Pipeline[Database], statements: list[str]) -
     if statements[-1].endswith(";"):
         items.database.run("DELETE FROM items WHERE id = 46")
     dump_with(items, "between-watermarks:2", lambda worker: items.database.run(*statements))
-    assert items.table(ITEMS).condition is TableCondition.LIVE
+    assert items.table(ITEMS).condition is TableCondition.ACTIVE
 
 
 def test_unchanged_large_values_of_a_window_come_as_partial_rows(items: Pipeline[Database]) -> None:
@@ -130,7 +130,7 @@ class TestRewritingAlter:
         assert [len(captured.until(number).rows(ITEMS)) for number in finished] == (
             [ROWS] * len(finished)
         )
-        assert items.table(ITEMS).condition is TableCondition.LIVE
+        assert items.table(ITEMS).condition is TableCondition.ACTIVE
 
 
 def waits_for_items(database: Database) -> bool:

@@ -89,7 +89,7 @@ def test_a_column_with_a_name_of_ours_parks_its_table_alone(
     )
     shop.drain()
     state = shop.table(T)
-    assert state.condition is TableCondition.PARKED
+    assert state.condition is TableCondition.QUARANTINED
     assert name in str(state.reason)
     check_equal(shop.settings, database, [GOOD])
     database.run(f'ALTER TABLE t RENAME "{name}" TO fine')
@@ -118,10 +118,10 @@ def test_a_table_that_loses_its_key_can_still_be_written(
     with pytest.raises(psycopg2.Error, match="does not have a replica identity"):
         database.run("UPDATE t SET v = 'b'")
     shop.drain()
-    assert shop.table(T).condition is TableCondition.PARKED
+    assert shop.table(T).condition is TableCondition.QUARANTINED
     database.run("UPDATE t SET v = 'b'", mend)
     shop.drain()
-    assert shop.table(T).condition is TableCondition.LIVE
+    assert shop.table(T).condition is TableCondition.ACTIVE
     check_equal(shop.settings, database, [T])
 
 

@@ -27,8 +27,8 @@ def shop(database: Database, pipeline_of: PipelineFactory) -> Pipeline[Database]
     made = pipeline_of(database)
     made.drain()
     assert {name: made.table(name).condition for name in (ITEMS, OTHER)} == {
-        ITEMS: TableCondition.LIVE,
-        OTHER: TableCondition.LIVE,
+        ITEMS: TableCondition.ACTIVE,
+        OTHER: TableCondition.ACTIVE,
     }
     return made
 
@@ -96,7 +96,7 @@ def test_a_nullable_column_needs_no_dump(shop: Pipeline[Database]) -> None:
     worker.terminate()
     shop.drain()
     assert len(dumps_of(shop, ITEMS)) == 1
-    assert shop.table(ITEMS).condition is TableCondition.LIVE
+    assert shop.table(ITEMS).condition is TableCondition.ACTIVE
     events = [e for m in shop.manifests() for e in m.schema_events if e.table == ITEMS]
     assert [event.verdict for event in events] == ["neutral", "neutral"]
     schema = shop.chain.read_schema(str(shop.table(ITEMS).schema))
@@ -137,7 +137,7 @@ def test_data_that_changed_without_row_events_is_dumped_again(
         shop.database.run(statement, "INSERT INTO items (id) VALUES (1000)")
     shop.drain()
     captured = check_equal(shop.settings, shop.database, [ITEMS, OTHER])
-    assert shop.table(ITEMS).condition is TableCondition.LIVE
+    assert shop.table(ITEMS).condition is TableCondition.ACTIVE
     assert len(dumps_of(shop, ITEMS)) == 2
     assert len(dumps_of(shop, OTHER)) == 1
     accepted = [name for manifest in captured.manifests for name in manifest.accepted]
@@ -150,7 +150,7 @@ def test_an_incompatible_change_blocks_until_a_full_dump(shop: Pipeline[Database
     shop.database.run("ALTER TABLE items ALTER COLUMN v TYPE text USING 'v' || v")
     shop.database.run("UPDATE items SET v = 'changed' WHERE id = 3")
     state = shop.wait_state(
-        "the table is blocked", lambda s: s.tables[ITEMS].condition is TableCondition.BLOCKED
+        "the table is blocked", lambda s: s.tables[ITEMS].condition is TableCondition.SCHEMA_BLOCKED
     )
     since = state.tables[ITEMS].since_seq
     events = [e for m in shop.manifests() for e in m.schema_events if e.table == ITEMS]
@@ -160,41 +160,42 @@ def test_an_incompatible_change_blocks_until_a_full_dump(shop: Pipeline[Database
     assert answer.state is RequestState.DONE, answer
     worker.terminate()
     table = shop.table(ITEMS)
-    assert (table.condition, table.generation) == (TableCondition.LIVE, 1)
+    assert (table.condition, table.generation) == (TableCondition.ACTIVE, 1)
     assert since is not None
     assert table.generation_seq >= since
     check_equal(shop.settings, shop.database, [ITEMS, OTHER])
 
 
-def test_a_table_without_a_key_is_parked_and_taken_up_once_it_has_one(
+def test_a_table_without_a_key_is_quarantined_and_taken_up_once_it_has_one(
     shop: Pipeline[Database],
 ) -> None:
     worker = shop.start()
     worker.wait_point("reading")
     shop.database.run("CREATE TABLE bare (a int, b int)", "INSERT INTO bare VALUES (1, 1), (2, 2)")
-    state = shop.wait_state("it is parked", lambda s: "public.bare" in s.tables)
-    parked = state.tables["public.bare"]
-    assert parked.condition is TableCondition.PARKED
-    assert "no key" in str(parked.reason)
-    assert "ADD PRIMARY KEY" in str(parked.hint)
+    state = shop.wait_state("it is quarantined", lambda s: "public.bare" in s.tables)
+    quarantined = state.tables["public.bare"]
+    assert quarantined.condition is TableCondition.QUARANTINED
+    assert "no key" in str(quarantined.reason)
+    assert "ADD PRIMARY KEY" in str(quarantined.hint)
     shop.database.run("UPDATE bare SET b = 3", "UPDATE items SET v = -1 WHERE id = 1")
     shop.database.run("ALTER TABLE bare ADD PRIMARY KEY (a)", "UPDATE bare SET b = 4 WHERE a = 1")
     shop.wait_state(
-        "it is taken up", lambda s: s.tables["public.bare"].condition is not TableCondition.PARKED
+        "it is taken up",
+        lambda s: s.tables["public.bare"].condition is not TableCondition.QUARANTINED,
     )
     shop.database.run("UPDATE bare SET b = 5 WHERE a = 2")
     worker.terminate()
     shop.drain()
     check_equal(shop.settings, shop.database, [ITEMS, OTHER, "public.bare"])
-    assert shop.table("public.bare").condition is TableCondition.LIVE
+    assert shop.table("public.bare").condition is TableCondition.ACTIVE
 
 
-def test_a_dropped_table_is_parked(shop: Pipeline[Database]) -> None:
+def test_a_dropped_table_is_quarantined(shop: Pipeline[Database]) -> None:
     shop.database.run("DROP TABLE other", "UPDATE items SET v = -1 WHERE id = 1")
     shop.drain()
-    parked = shop.table(OTHER)
-    assert parked.condition is TableCondition.PARKED
-    assert "no longer in the source" in str(parked.reason)
+    quarantined = shop.table(OTHER)
+    assert quarantined.condition is TableCondition.QUARANTINED
+    assert "no longer in the source" in str(quarantined.reason)
     check_equal(shop.settings, shop.database, [ITEMS])
 
 
@@ -203,33 +204,33 @@ def test_a_table_that_was_gone_begins_again(shop: Pipeline[Database]) -> None:
     worker = shop.start()
     worker.wait_point("reading")
     shop.database.run("DROP TABLE other")
-    shop.wait_state("it is gone", lambda state: state.tables[OTHER].gone)
+    shop.wait_state("it is gone", lambda state: state.tables[OTHER].removed)
     shop.database.run("CREATE TABLE other (id int PRIMARY KEY, v text)")
     shop.database.run("INSERT INTO other VALUES (7, 'another')")
     shop.wait_state(
         "it is there again",
-        lambda state: state.tables[OTHER].condition is TableCondition.LIVE,
+        lambda state: state.tables[OTHER].condition is TableCondition.ACTIVE,
     )
     worker.terminate()
     shop.drain()
     table = shop.table(OTHER)
-    assert (table.condition, table.generation) == (TableCondition.LIVE, 1)
+    assert (table.condition, table.generation) == (TableCondition.ACTIVE, 1)
     check_equal(shop.settings, shop.database, [ITEMS, OTHER])
 
 
-def test_a_parked_change_waits_for_somebody_and_an_applied_one_does_not(
+def test_a_quarantined_change_waits_for_somebody_and_an_applied_one_does_not(
     shop: Pipeline[Database], pipeline_of: PipelineFactory
 ) -> None:
     shop.database.run("ALTER TABLE items ALTER COLUMN v TYPE text USING 'v' || v")
     shop.drain()
-    parked = shop.table(ITEMS)
-    assert (parked.condition, parked.generation) == (TableCondition.BLOCKED, 0)
+    quarantined = shop.table(ITEMS)
+    assert (quarantined.condition, quarantined.generation) == (TableCondition.SCHEMA_BLOCKED, 0)
     assert len(dumps_of(shop, ITEMS)) == 1
     tables = {ITEMS: {"on_change": {"retype": "apply"}}}
     other = pipeline_of(shop.database, tables=tables)
     other.drain()
     table = other.table(ITEMS)
-    assert (table.condition, table.generation) == (TableCondition.LIVE, 1)
+    assert (table.condition, table.generation) == (TableCondition.ACTIVE, 1)
     check_equal(other.settings, other.database, [ITEMS, OTHER])
 
 
@@ -241,9 +242,9 @@ def test_a_key_that_its_type_cannot_hold_parks_its_table_only(shop: Pipeline[Dat
         "UPDATE items SET v = -1 WHERE id = 1",
     )
     shop.drain()
-    parked = shop.table("public.days")
-    assert parked.condition is TableCondition.PARKED
-    assert "key column day" in str(parked.reason)
+    quarantined = shop.table("public.days")
+    assert quarantined.condition is TableCondition.QUARANTINED
+    assert "key column day" in str(quarantined.reason)
     check_equal(shop.settings, shop.database, [ITEMS, OTHER])
     shop.database.run("DELETE FROM days WHERE day = 'infinity'")
     shop.drain()
@@ -252,7 +253,7 @@ def test_a_key_that_its_type_cannot_hold_parks_its_table_only(shop: Pipeline[Dat
     shop.catch_up(worker)
     assert shop.ask(DumpRequest("days-1", ("public.days",))).state is RequestState.DONE
     worker.terminate()
-    assert shop.table("public.days").condition is TableCondition.LIVE
+    assert shop.table("public.days").condition is TableCondition.ACTIVE
     check_equal(shop.settings, shop.database, ["public.days"])
 
 

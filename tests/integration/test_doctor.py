@@ -118,7 +118,7 @@ def test_an_empty_database_may_be_captured(
     worker.wait_output(nothing_chosen().message)
     database.run("CREATE TABLE orders (id int PRIMARY KEY)", "INSERT INTO orders VALUES (1)")
     pipeline.finish(worker)
-    assert pipeline.table("public.orders").condition is TableCondition.LIVE
+    assert pipeline.table("public.orders").condition is TableCondition.ACTIVE
     assert pipeline.rows_of("r") + pipeline.rows_of("c") >= 1
 
 
@@ -207,7 +207,7 @@ def test_without_the_queue_capture_may_start(
     assert f"WARNING control: redis {expected}" in done.stdout
     assert "capture runs without it" in done.stdout
     pipeline.drain()
-    assert pipeline.table("public.orders").condition is TableCondition.LIVE
+    assert pipeline.table("public.orders").condition is TableCondition.ACTIVE
     assert pipeline.rows_of("r") == 1
 
 

@@ -447,8 +447,10 @@ def test_the_settings_file_is_followed(database: Database, pipeline_of: Pipeline
         pipeline_of(source, source={"tables": [late]}, capture=QUICK)
         one.wait_state("the new table is known", lambda s: late in s.tables)
         one.wait_state("the new table is dumped", lambda s: not s.requests)
-        parked = TableCondition.PARKED
-        one.wait_state("the old one is left out", lambda s: s.tables[items].condition is parked)
+        quarantined = TableCondition.QUARANTINED
+        one.wait_state(
+            "the old one is left out", lambda s: s.tables[items].condition is quarantined
+        )
         source.run("UPDATE items SET ver = 5", "UPDATE late SET ver = 7")
         worker.terminate()
     one.drain()

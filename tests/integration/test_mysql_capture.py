@@ -57,7 +57,7 @@ def test_what_cascades_is_dumped_after_the_fact(
     tables = [f"{mysql_database.name}.{name}" for name in ("parents", "children")]
     captured = check_equal(shop.settings, mysql_database, tables)
     assert [change.op for change in captured.table(tables[1])].count("r") > 4
-    assert shop.table(tables[1]).condition is TableCondition.LIVE
+    assert shop.table(tables[1]).condition is TableCondition.ACTIVE
 
 
 @pytest.mark.parametrize("flavour", ["mariadb", "mysql8"])
@@ -68,7 +68,7 @@ def test_what_cascades_is_refused_by_name_otherwise(
     shop = pipeline_of(mysql_database)
     shop.drain()
     children = shop.table(f"{mysql_database.name}.children")
-    assert children.condition is TableCondition.PARKED
+    assert children.condition is TableCondition.QUARANTINED
     assert "parents" in (children.reason or "")
     check_equal(shop.settings, mysql_database, [f"{mysql_database.name}.parents"])
 

@@ -1,7 +1,8 @@
 """What is read of a statement is what the server did: hundreds of statements, each on tables of its
 own, compared with the catalog and all rows before and after it.
 
-What is read may be less than what was done ("unproven", a dump follows); never another thing.
+What is read may be less than what was done (the table is in doubt, a dump follows); never another
+thing.
 """
 
 from __future__ import annotations

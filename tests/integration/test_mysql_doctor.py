@@ -108,7 +108,7 @@ def test_an_empty_database_may_be_captured(
     worker.wait_output(nothing_chosen().message)
     mysql_database.run("CREATE TABLE orders (id INT PRIMARY KEY)", "INSERT INTO orders VALUES (1)")
     pipeline.finish(worker)
-    assert pipeline.table(f"{mysql_database.name}.orders").condition is TableCondition.LIVE
+    assert pipeline.table(f"{mysql_database.name}.orders").condition is TableCondition.ACTIVE
 
 
 def test_without_watermarks(shop: MysqlDatabase, config_for: ConfigFactory) -> None:

@@ -99,7 +99,7 @@ WINDOWS = {
 @pytest.mark.parametrize("what", WINDOWS)
 def test_changes_in_a_window(items: Pipeline[MysqlDatabase], what: str) -> None:
     dump_with(items, "between-watermarks:2", lambda worker: items.database.run(*WINDOWS[what]))
-    assert items.table(name(items)).condition is TableCondition.LIVE
+    assert items.table(name(items)).condition is TableCondition.ACTIVE
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_changes_in_a_window(items: Pipeline[MysqlDatabase], what: str) -> None:
 )
 def test_changes_between_chunks(items: Pipeline[MysqlDatabase], point: str, what: str) -> None:
     dump_with(items, point, lambda worker: items.database.run(*WINDOWS[what]))
-    assert items.table(name(items)).condition is TableCondition.LIVE
+    assert items.table(name(items)).condition is TableCondition.ACTIVE
 
 
 @pytest.mark.parametrize("flavour", ["mariadb", "mysql8"])
@@ -136,7 +136,7 @@ def test_keys_that_the_server_takes_for_the_same(
             "UPDATE items SET id = 'kéy22' WHERE id = 'key22'",
         ),
     )
-    assert items.table(name(items)).condition is TableCondition.LIVE
+    assert items.table(name(items)).condition is TableCondition.ACTIVE
 
 
 @pytest.mark.parametrize("flavour", ["mariadb", "mysql8"])
@@ -147,7 +147,7 @@ def test_small_tables(
     mysql_database.run(SCHEMA[0], f"INSERT INTO items (id, v) SELECT 1, 1 FROM DUAL LIMIT {rows}")
     items = pipeline_of(mysql_database)
     items.drain()
-    assert items.table(name(items)).condition is TableCondition.LIVE
+    assert items.table(name(items)).condition is TableCondition.ACTIVE
     captured = check_equal(items.settings, mysql_database, [name(items)])
     assert len(captured.rows(name(items))) == rows
     assert [

@@ -8,7 +8,7 @@ from typing import Any
 from tests.conformance.test_live_tables import rows_of
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import MysqlDatabase
-from tideline.contract.manifest import GONE, CapturedFrom, TableCondition
+from tideline.contract.manifest import REMOVED, CapturedFrom, TableCondition
 
 SLOW_ROUNDS = {"catalog_interval_s": 30.0}
 """Nothing but the log tells of a table in time."""
@@ -97,19 +97,19 @@ def test_a_table_that_was_gone_and_is_made_again(
     pipeline.drain()
     shop.run("DROP TABLE again")
     pipeline.drain()
-    assert pipeline.table(name).reason == GONE
+    assert pipeline.table(name).reason == REMOVED
     shop.run(f"CREATE TABLE again {PAIR}", "INSERT INTO again VALUES (7, 70)")
     pipeline.drain()
     state = pipeline.table(name)
-    assert (state.condition, state.generation) == (TableCondition.LIVE, 1)
+    assert (state.condition, state.generation) == (TableCondition.ACTIVE, 1)
     assert [one for one in ops(pipeline, "again") if one[0] == "c"] == [("c", 7, 70)]
 
 
 def test_what_cannot_be_captured_is_not_from_its_creation_either(
     mysql_database: MysqlDatabase, pipeline_of: PipelineFactory
 ) -> None:
-    """A table without a key is parked, by name, and is none that was captured from its creation on
-    once it has one; where the settings take it so, it is, and is not copied."""
+    """A table without a key is quarantined, by name, and is none that was captured from its
+    creation on once it has one; where the settings take it so, it is, and is not copied."""
     shop = mysql_database
     shop.run(f"CREATE TABLE old {PAIR}")
     tables = {f"{shop.name}.logged": {"mode": "append"}}
@@ -122,7 +122,7 @@ def test_what_cannot_be_captured_is_not_from_its_creation_either(
     shop.run("INSERT INTO keyed VALUES (2, 20)")
     pipeline.drain()
     bare = pipeline.table(f"{shop.name}.bare")
-    assert (bare.condition, bare.captured_from) == (TableCondition.PARKED, None)
+    assert (bare.condition, bare.captured_from) == (TableCondition.QUARANTINED, None)
     assert bare.reason == "it has no primary key"
     assert ops(pipeline, "logged") == [("c", 1, 10), ("c", 1, 10)]
     assert begun(pipeline, "logged").created
@@ -153,4 +153,4 @@ def test_changes_that_a_foreign_key_carries_over_are_waited_for(
     assert not begun(pipeline, "child").created
     assert ("r", 2, 2) in ops(pipeline, "child")
     state = pipeline.table(f"{shop.name}.child")
-    assert (state.condition, state.complete_seq is None) == (TableCondition.LIVE, False)
+    assert (state.condition, state.complete_seq is None) == (TableCondition.ACTIVE, False)

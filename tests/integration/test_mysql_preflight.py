@@ -309,15 +309,15 @@ def test_tables_that_are_left_out(shop: MysqlDatabase) -> None:
         "CREATE TABLE Orders (id INT PRIMARY KEY)",
     )
     findings = check(shop)
-    parked = {one.message.partition(" is left out")[0]: one for one in findings
-              if one.name == "parked"}  # fmt: skip
+    quarantined = {one.message.partition(" is left out")[0]: one for one in findings
+              if one.name == "quarantined"}  # fmt: skip
     cascaded = {f"`{shop.name}`.`child`"} if shop.flavour != "mysql9" else set()
-    assert set(parked) == {f"`{shop.name}`.`keyless`"} | cascaded
+    assert set(quarantined) == {f"`{shop.name}`.`keyless`"} | cascaded
     assert "differ by case only" in only(findings, "table_case", "warning").message
     finding = only(findings, "engine", "warning")
     shop.run(*statements(finding))
     redump = check(shop, dataclasses.replace(plan_of(shop), cascades="redump"))
-    assert len([one for one in redump if one.name == "parked"]) == 1
+    assert len([one for one in redump if one.name == "quarantined"]) == 1
     assert ("cascades" in {one.name for one in redump}) is bool(cascaded)
     assert "engine" not in {one.name for one in redump}
 

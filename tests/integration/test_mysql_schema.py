@@ -370,7 +370,7 @@ def check(shop: Pipeline[MysqlDatabase], changes: list[Change]) -> list[SchemaEv
     name = shop.database.name
     there = [f"{name}.{change.table}" for change in changes if not change.gone]
     state = shop.state()
-    blocked = [one for one in there if state.tables[one].condition is TableCondition.BLOCKED]
+    blocked = [one for one in there if state.tables[one].condition is TableCondition.SCHEMA_BLOCKED]
     for change in (one for one in changes if not one.gone):
         is_blocked = f"{name}.{change.table}" in blocked
         assert change.blocked in (None, is_blocked), state.tables[f"{name}.{change.table}"]
@@ -380,7 +380,10 @@ def check(shop: Pipeline[MysqlDatabase], changes: list[Change]) -> list[SchemaEv
         assert answer.state is RequestState.DONE, answer
         worker.terminate()
     for table in there:
-        assert shop.table(table).condition is TableCondition.LIVE, (table, shop.table(table).reason)
+        assert shop.table(table).condition is TableCondition.ACTIVE, (
+            table,
+            shop.table(table).reason,
+        )
     check_equal(shop.settings, shop.database, there)
     return [event for manifest in shop.manifests() for event in manifest.schema_events]
 

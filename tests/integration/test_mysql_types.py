@@ -328,10 +328,10 @@ def test_tables_of_every_shape(mysql_database: MysqlDatabase, pipeline_of: Pipel
         for shape in shapes:
             found = state.tables[str(shape.table)]
             if shape.refused:
-                assert found.condition is TableCondition.PARKED, shape
+                assert found.condition is TableCondition.QUARANTINED, shape
                 assert shape.refused in str(found.reason)
             else:
-                assert found.condition is TableCondition.LIVE, (shape.table, found.reason)
+                assert found.condition is TableCondition.ACTIVE, (shape.table, found.reason)
                 ops = {change.op for change in captured.table(str(shape.table))}
                 assert ops == set("rcud"), shape
     finally:
@@ -341,7 +341,7 @@ def test_tables_of_every_shape(mysql_database: MysqlDatabase, pipeline_of: Pipel
 @dataclass(frozen=True, slots=True)
 class Shape:
     """A table of which a row is dumped, and another inserted, updated and deleted;
-    ``refused`` is what it is parked for."""
+    ``refused`` is what it is quarantined for."""
 
     table: TableId
     before: tuple[str, ...]

@@ -103,7 +103,7 @@ def test_prepared_before_the_start(shop: Pipeline[MysqlDatabase]) -> None:
     shop.drain()
     shop.database.run("XA COMMIT 'a'", "INSERT INTO t VALUES (3, 'x')")
     shop.drain()
-    assert shop.table(f"{shop.database.name}.t").condition is TableCondition.LIVE
+    assert shop.table(f"{shop.database.name}.t").condition is TableCondition.ACTIVE
     assert equal(shop) in ("rr" + "c" + "rrrr", "rr" + "rrrr" + "c")
 
 

@@ -110,10 +110,10 @@ def test_all_tables_excluded(shop: Database) -> None:
         *((spoiled, "another than the key") for spoiled in SPOILED_PARTITIONS),
     ],
 )
-def test_a_parked_table_is_named_and_no_error(shop: Database, spoil: str, reason: str) -> None:
+def test_a_quarantined_table_is_named_and_no_error(shop: Database, spoil: str, reason: str) -> None:
     shop.run(spoil)
     findings = check(shop.dsn)
-    finding = only(findings, "parked", "warning")
+    finding = only(findings, "quarantined", "warning")
     assert '"public"."t"' in finding.message
     assert reason in finding.message
     assert finding.fix is not None
@@ -129,21 +129,21 @@ def test_a_parked_table_is_named_and_no_error(shop: Database, spoil: str, reason
         'CREATE TABLE t (id int NOT NULL); CREATE UNIQUE INDEX "odd ""i" ON t (id)',
     ],
 )
-def test_the_fix_of_a_parked_table(shop: Database, spoil: str) -> None:
+def test_the_fix_of_a_quarantined_table(shop: Database, spoil: str) -> None:
     shop.run(spoil)
-    shop.run(statement(only(check(shop.dsn), "parked", "warning")))
+    shop.run(statement(only(check(shop.dsn), "quarantined", "warning")))
     findings = check(shop.dsn)
-    assert named(findings, "parked") == []
+    assert named(findings, "quarantined") == []
     assert only(findings, "tables", "ok").message == "3 tables can be captured"
 
 
-def test_foreign_tables_are_parked(shop: Database) -> None:
+def test_foreign_tables_are_quarantined(shop: Database) -> None:
     shop.run(
         "CREATE FOREIGN DATA WRAPPER w",
         "CREATE SERVER s FOREIGN DATA WRAPPER w",
         "CREATE FOREIGN TABLE f (id int) SERVER s",
     )
-    assert "foreign table" in only(check(shop.dsn), "parked", "warning").message
+    assert "foreign table" in only(check(shop.dsn), "quarantined", "warning").message
 
 
 def test_partitions_are_captured_through_their_root(shop: Database) -> None:
@@ -153,18 +153,18 @@ def test_partitions_are_captured_through_their_root(shop: Database) -> None:
     )
     findings = check(shop.dsn)
     assert only(findings, "tables", "ok").message == "3 tables can be captured"
-    assert named(findings, "parked") == []
+    assert named(findings, "quarantined") == []
 
 
 @pytest.mark.parametrize("statements", GOOD_PARTITIONS)
 def test_partitions_with_an_identity_of_the_roots_key(shop: Database, statements: str) -> None:
     shop.run(statements)
-    assert named(check(shop.dsn), "parked") == []
+    assert named(check(shop.dsn), "quarantined") == []
 
 
 def test_replica_identity_full_with_a_key_is_fine(shop: Database) -> None:
     shop.run("ALTER TABLE orders REPLICA IDENTITY FULL")
-    assert named(check(shop.dsn), "parked") == []
+    assert named(check(shop.dsn), "quarantined") == []
 
 
 def test_none_of_the_tables_can_be_captured(database: Database) -> None:

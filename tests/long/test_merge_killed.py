@@ -70,7 +70,7 @@ def test_killed_repeated_and_raced(
 
 def dumped(state: OpenState) -> bool:
     tables = [state.tables.get(name) for name in TABLES]
-    live = all(table is not None and table.condition is TableCondition.LIVE for table in tables)
+    live = all(table is not None and table.condition is TableCondition.ACTIVE for table in tables)
     return live and not state.requests
 
 

@@ -81,8 +81,8 @@ def tails(draw: st.DrawFn, began_s: int) -> Manifest:
 @st.composite
 def table_states(draw: st.DrawFn, *, sound: bool, dumped: bool) -> TableState:
     """``sound``: in no doubt; ``dumped``: whole, once at least."""
-    condition = TableCondition.LIVE if sound else draw(st.sampled_from(TableCondition))
-    live = condition is TableCondition.LIVE
+    condition = TableCondition.ACTIVE if sound else draw(st.sampled_from(TableCondition))
+    live = condition is TableCondition.ACTIVE
     return TableState(
         condition=condition,
         schema="f",
@@ -90,7 +90,7 @@ def table_states(draw: st.DrawFn, *, sound: bool, dumped: bool) -> TableState:
         since_seq=None if live else draw(SEQ),
         reason=None if live else "why",
         complete_seq=draw(SEQ) if dumped else None,
-        doubts=draw(st.integers(1 if condition is TableCondition.UNPROVEN else 0, 2)),
+        doubts=draw(st.integers(1 if condition is TableCondition.NEEDS_RESNAPSHOT else 0, 2)),
     )
 
 
@@ -108,7 +108,7 @@ def targets(draw: st.DrawFn, *, sound: bool) -> WarehouseTables:
         manifest=draw(st.sampled_from((0, 7, 20, 40))),
         seq=draw(SEQ),
         through_us=draw(st.sampled_from((None, *map(ago, (3, 400, 4_000, 90_000))))),
-        unproven=() if sound or holds or draw(st.booleans()) else ("version 7: UPDATE",),
+        unhealed=() if sound or holds or draw(st.booleans()) else ("version 7: UPDATE",),
         pending=0 if sound else draw(st.sampled_from((0, 2, None))),
     )
     return warehouse(one, proof)
@@ -195,15 +195,15 @@ def check_proof(one: TableStatus, read: StatusInputs) -> None:
         return
     event("a proof that holds")
     found = read.state.tables[one.table]
-    doubted = found.condition is TableCondition.UNPROVEN and one.reason is not None
-    if one.state is TableStage.UNPROVEN or doubted:
+    doubted = found.condition is TableCondition.NEEDS_RESNAPSHOT and one.reason is not None
+    if one.state is TableStage.NEEDS_RESNAPSHOT or doubted:
         assert one.since_seq is not None and one.verified.seq < one.since_seq, one
     # It is worth nothing where the doubt was found after the rows were read.
-    if one.state is TableStage.LIVE and found.condition is TableCondition.UNPROVEN:
+    if one.state is TableStage.ACTIVE and found.condition is TableCondition.NEEDS_RESNAPSHOT:
         assert read.merged is not None
         assert read.merged.verifications[one.table].verified.doubts == found.doubts, one
-    if one.late is not None and one.state is TableStage.LIVE:
-        assert "unproven" not in one.late.reason and "no dump" not in one.late.reason, one
+    if one.late is not None and one.state is TableStage.ACTIVE:
+        assert "needs-resnapshot" not in one.late.reason and "no dump" not in one.late.reason, one
 
 
 def check_workers(status: Status, read: StatusInputs) -> None:
@@ -245,7 +245,7 @@ def check_times(status: Status, read: StatusInputs) -> None:
         if one.complete_through_us is None:
             continue
         assert one.lag_s is not None
-        if one.up_to_date and one.state is TableStage.LIVE:
+        if one.up_to_date and one.state is TableStage.ACTIVE:
             assert one.complete_through_us == read.tail.through_us
             assert one.complete_through_us <= (read.tail.written_at_us or NOW)
 

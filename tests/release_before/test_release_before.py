@@ -92,7 +92,7 @@ def test_the_chain_is_read_to_its_end(golden: Golden) -> None:
 def test_the_planner_goes_on_where_the_targets_stand(golden: Golden) -> None:
     settings = planner_settings(golden)
     for name, progress in applied_state(settings).tables.items():
-        assert progress.state is TableStage.LIVE, (name, progress)
+        assert progress.state is TableStage.ACTIVE, (name, progress)
     torn = golden.moved_plan(dict(golden.documents())["golden/plans/torn.json"])
     done = {one.table for one in torn.tables[:2]}
     plan = plan_merge(settings, plan_id="by-this-release")

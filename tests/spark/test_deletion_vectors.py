@@ -119,7 +119,7 @@ def test_a_rebuild_switches_a_table_to_and_fro(
     assert read_without_vectors(history) == expected
     (table,) = read_status(history.settings).tables
     assert (table.deletion_vectors, table.deletion_vectors_wanted) == (False, None)
-    assert (table.state.value, table.reason) == ("live", None), "none of it is someone else's"
+    assert (table.state.value, table.reason) == ("active", None), "none of it is someone else's"
     before = vectors_in(history)
     history.commit(order("u", 4, "paid"), order("d", 5))
     assert history.merge(spark).tables[0].external_changes == ()

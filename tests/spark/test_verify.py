@@ -198,14 +198,14 @@ def test_damage_is_found_named_and_repaired(
     assert (part.rows, part.extra_sought) == (30, True)
     assert {one.key for one in part.keys} == {("33",), ("40",), ("51",)}
     empty = verified(jobs, "v-none", ORDERS, key_range=KeyRange(("600",), ("700",)))[ORDERS]
-    assert (empty.outcome, empty.rows) == (VerificationOutcome.UNPROVEN, 0)
+    assert (empty.outcome, empty.rows) == (VerificationOutcome.NOT_COMPARED, 0)
     sample = verified(jobs, named_for(0, 3), ORDERS, sample_percent=40)[ORDERS]
     read = [chunk for chunk in jobs.plans[-1].tables[0].checks if not chunk.skipped]
     assert (len(read), sample.scope, sample.extra_sought) == (2, "sample", True)
     assert sample.rows == 200
     assert {one.key[0] for one in sample.keys} == {"7", "20", "33", "40", "51", "90"}
     nothing = verified(jobs, named_for(), ORDERS, sample_percent=40)[ORDERS]
-    assert (nothing.outcome, nothing.rows) == (VerificationOutcome.UNPROVEN, 0)
+    assert (nothing.outcome, nothing.rows) == (VerificationOutcome.NOT_COMPARED, 0)
     asked = verified(jobs, "v-keys", ORDERS, keys=(("7",), ("8",), ("9005",), ("9999",)))[ORDERS]
     assert {(one.kind, one.key) for one in asked.keys} == {
         ("missing", ("7",)),
@@ -226,14 +226,14 @@ def test_damage_is_found_named_and_repaired(
     data = store.get(torn)
     assert data is not None
     store.put(torn, data[:-40])
-    assert named(jobs.compare(whole)) == (VerificationOutcome.UNPROVEN, "CorruptData")
+    assert named(jobs.compare(whole)) == (VerificationOutcome.NOT_COMPARED, "CorruptData")
     store.put(torn, data)
     store.delete(gone)
-    assert named(jobs.compare(whole)) == (VerificationOutcome.UNPROVEN, "CorruptData")
+    assert named(jobs.compare(whole)) == (VerificationOutcome.NOT_COMPARED, "CorruptData")
     other = store.get(torn)
     assert other is not None
     store.put(gone, other)
-    assert named(jobs.compare(whole)) == (VerificationOutcome.UNPROVEN, "CorruptData")
+    assert named(jobs.compare(whole)) == (VerificationOutcome.NOT_COMPARED, "CorruptData")
 
     again = verified(jobs, "v-repaired", ORDERS, repair=True)[ORDERS]
     assert (again.outcome, again.repaired, again.differences) == (
@@ -300,7 +300,7 @@ def test_of_every_mode_the_present_is_proven_in_the_columns_that_both_have(
     proofs = verified(jobs, "v-modes", *names.values())
     log = proofs.pop(names["log"])
     assert (log.outcome, (log.reason or "").partition(":")[0]) == (
-        VerificationOutcome.UNPROVEN,
+        VerificationOutcome.NOT_COMPARED,
         "Misconfigured",
     )
     assert "log of changes" in (log.reason or "") and "tideline rebuild" in (log.hint or "")
@@ -327,7 +327,7 @@ def test_of_every_mode_the_present_is_proven_in_the_columns_that_both_have(
     earlier = next(plan for plan in jobs.plans if plan.verify_id == "v-modes.1")
     again = {one.table: one.outcome for one in jobs.compare(earlier).tables}
     assert again == dict.fromkeys(proofs, VerificationOutcome.EQUAL) | {
-        names["log"]: VerificationOutcome.UNPROVEN
+        names["log"]: VerificationOutcome.NOT_COMPARED
     }
     worker.terminate()
 

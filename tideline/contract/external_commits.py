@@ -9,9 +9,9 @@ A commit's metadata says which version its run had read. So the log shows for ev
 whether a run of ours has judged it: those up to that version are judged, those between it and the
 commit itself are not.
 
-Every commit of ours names the unproven ones in its `CommitMetadata`. A format removes the log's old
-entries: of a table without merges for so long our newest commit is then gone. Its properties stay:
-`UNPROVEN_PROPERTY` is set once anything is unproven, and removed once nothing is.
+Every commit of ours names in its `CommitMetadata` those that no dump has healed. A format removes
+the log's old entries: of a table without merges for so long our newest commit is then gone. Its
+properties stay: `UNHEALED_PROPERTY` is set while there are any.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tideline.contract.plan import CommitMetadata
 
 COMMITS_MAX = 1_000
 """Maximum number of commits that are searched for our last one."""
-UNPROVEN_PROPERTY = "tideline.unproven"
+UNHEALED_PROPERTY = "tideline.unproven"
 RESTORE = "RESTORE"
 """The `TableCommit.operation` by which a table's content is set back to an earlier version's."""
 
@@ -141,22 +141,22 @@ def _looked_at(commit: TableCommit) -> int:
     return commit.version - 1 if known is None else known
 
 
-class Unproven(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``changes`` as in `CommitMetadata.unproven`, found when everything up to ``seq`` was
+class UnhealedCommits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``changes`` as in `CommitMetadata.unhealed`, found when everything up to ``seq`` was
     applied."""
 
     changes: tuple[str, ...] = ()
     seq: int = 0
 
     @classmethod
-    def parse(cls, text: str | None) -> Unproven:
+    def parse(cls, text: str | None) -> UnhealedCommits:
         """Parse a target's property; empty where it has none."""
         try:
             return cls() if text is None else _DECODER.decode(text)
         except msgspec.MsgspecError:
             raise CorruptData(
                 "the warehouse's table does not say what others have changed in it",
-                hint="someone changed its property tideline.unproven: remove it, dump the table"
+                hint=f"someone changed its property {UNHEALED_PROPERTY}: remove it, dump the table"
                 " and merge again",
             ) from None
 
@@ -164,4 +164,4 @@ class Unproven(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.json.encode(self).decode()
 
 
-_DECODER = msgspec.json.Decoder(Unproven)
+_DECODER = msgspec.json.Decoder(UnhealedCommits)

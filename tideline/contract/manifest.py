@@ -145,21 +145,29 @@ class DeleteBefore(msgspec.Struct, frozen=True, omit_defaults=True):
     copied: Copied | None = None
 
 
-GONE = "it is no longer in the source, or no longer in the table list"
-"""The reason of a table that is parked because there is nothing to capture."""
+REMOVED = "it is no longer in the source, or no longer in the table list"
+"""The reason of a table that is quarantined because there is nothing to capture."""
 
 
 class TableCondition(StrEnum):
-    """The condition of a table's capture: how far it can be trusted."""
+    """The condition of a table's capture: how far it can be trusted.
 
-    LIVE = "live"
-    PARKED = "parked"
+    Manifests keep the names of their version 1; users read those of the members (`shown`).
+    """
+
+    ACTIVE = "live"
+    QUARANTINED = "parked"
     """Nothing of it is captured (no key, no identity, a value no part can hold)."""
-    UNPROVEN = "unproven"
+    NEEDS_RESNAPSHOT = "unproven"
     """Captured, but rows may have changed without row events; a dump is due."""
-    BLOCKED = "blocked"
+    SCHEMA_BLOCKED = "blocked"
     """Captured, but the target cannot take its new schema; a full dump starts a generation, if it
     was requested after that schema came."""
+
+    @property
+    def shown(self) -> str:
+        """Return the name that users read, as ``needs-resnapshot``."""
+        return self.name.lower().replace("_", "-")
 
 
 class ColumnNumbers(msgspec.Struct, frozen=True):
@@ -184,16 +192,19 @@ class CapturedFrom(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TableState(
-    msgspec.Struct, frozen=True, omit_defaults=True, rename={"observed_steps": "stated"}
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"observed_steps": "stated", "was_removed": "was_gone"},
 ):
     """The state of one table in the chain. ``schema`` is the fingerprint in force.
 
     ``last_data_manifest`` is the newest manifest that holds anything of the table (parts, schema
     events, truncates, ends of full dumps): a target that has applied it is up to date.
-    ``since_seq`` and ``reason`` belong to every condition but ``live``. ``generation`` counts the
+    ``since_seq`` and ``reason`` belong to every condition but ``ACTIVE``. ``generation`` counts the
     restarts of the target: its content is then what manifests after ``generation_manifest`` hold
-    with sequences above ``generation_seq``. ``cause`` says what must change for a parked table to
-    be captured again: its ``catalog``, or a ``value`` (then a dump request takes it up).
+    with sequences above ``generation_seq``. ``cause`` says what must change for a quarantined table
+    to be captured again: its ``catalog``, or a ``value`` (then a dump request takes it up).
     ``catalog`` is the source's identity of the table when it was last found equal.
     ``complete_seq``: once everything up to it is applied, nothing is missing, because a
     delete-complete dump ended there, or the log has the table's creation there; None before that.
@@ -201,16 +212,17 @@ class TableState(
     stay in the target. ``blocked_by``: the kinds of the steps that its target cannot take.
     ``blocked_seq`` is the last schema event that its target cannot pass (``since_seq`` the first
     one), and ``left_blocked`` says that a user cancelled the worker's own dump that was to restart
-    it. ``was_gone``: it was not in the source for a while, so that its name now stands for another
-    table. ``numbers`` are those of the schema's columns, where the source numbers them and they are
-    known. ``doubts`` counts how often its rows were found to be in doubt, however that ended.
+    it. ``was_removed``: it was not in the source for a while, so that its name now stands for
+    another table. ``numbers`` are those of the schema's columns, where the source numbers them and
+    they are known. ``doubts`` counts how often its rows were found to be in doubt, however that
+    ended.
     ``observed_steps``: the combined effect of the log's statements on the columns of ``schema``,
     until a schema shows it; None: no statement, or not all is known. ``description``: the
     fingerprint of the `Description` that the catalog showed last. ``captured_from``: where its
     capture last began; None in chains of older versions.
     """
 
-    condition: TableCondition = TableCondition.LIVE
+    condition: TableCondition = TableCondition.ACTIVE
     schema: str | None = None
     last_data_manifest: int = 0
     since_seq: int | None = None
@@ -226,7 +238,7 @@ class TableState(
     blocked_by: tuple[StepKind, ...] = ()
     blocked_seq: int | None = None
     left_blocked: bool = False
-    was_gone: bool = False
+    was_removed: bool = False
     numbers: ColumnNumbers | None = None
     observed_steps: tuple[ColumnStep, ...] | None = None
     doubts: int = 0
@@ -234,10 +246,10 @@ class TableState(
     captured_from: CapturedFrom | None = None
 
     @property
-    def gone(self) -> bool:
-        """Return whether it is parked because the source no longer has it, or it is not asked
+    def removed(self) -> bool:
+        """Return whether it is quarantined because the source no longer has it, or it is not asked
         for."""
-        return self.condition is TableCondition.PARKED and self.reason == GONE
+        return self.condition is TableCondition.QUARANTINED and self.reason == REMOVED
 
 
 class TableDump(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -176,7 +176,8 @@ class PlannedSwap(
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True, rename={"delayed": "held"}):
     """The work of one merge run. ``delayed``: tables that are held back, with the reason.
 
-    A parked or blocked table stands in both when something captured before it stopped is merged.
+    A quarantined or blocked table stands in both when something captured before it stopped is
+    merged.
     ``swaps``: rebuilt tables that take the place of the live ones. ``tail`` is the newest manifest
     when the plan was made: with ``b < tail`` more may be waiting. ``descriptions``: targets whose
     description (comments, NOT NULL) is to change, those of ``tables`` and others that nothing is
@@ -262,14 +263,21 @@ STANDING_PROPERTY = "tideline.standing"
 
 
 class CommitMetadata(
-    msgspec.Struct, frozen=True, omit_defaults=True, rename={"read_version": "looked_at"}
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={
+        "read_version": "looked_at",
+        "unhealed": "unproven",
+        "unhealed_seq": "unproven_seq",
+    },
 ):
     """The record of a commit of ours in the table's own log, as Delta's user metadata.
 
     It is read back without Spark: how far the table is merged. ``seq`` is the last sequence of
     manifest ``b``, ``digest`` its digest, by which a reader knows the chain that was applied;
-    commits of older versions have none. ``unproven`` names external commits that no full dump has
-    healed yet, found when everything up to ``unproven_seq`` was applied. ``pending``: whether rows
+    commits of older versions have none. ``unhealed`` names external commits that no full dump has
+    healed yet, found when everything up to ``unhealed_seq`` was applied. ``pending``: whether rows
     may still lack values. ``read_version``: the version of the table that the run read and judged
     with all its history; external commits between that and this commit are not judged.
     """
@@ -282,8 +290,8 @@ class CommitMetadata(
     b: int
     seq: int
     complete_through_us: int | None = None
-    unproven: tuple[str, ...] = ()
-    unproven_seq: int = 0
+    unhealed: tuple[str, ...] = ()
+    unhealed_seq: int = 0
     pending: bool = False
     read_version: int | None = None
     digest: str = ""

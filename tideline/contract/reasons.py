@@ -17,7 +17,7 @@ class SnapshotReason(StrEnum):
     """It restarts a target that cannot take a schema."""
     FOLLOW_UP = "follow-up"
     """It makes up for changes that the log does not report."""
-    UNPROVEN = "unproven"
+    DOUBT = "unproven"
     """It proves a table whose rows may have changed without events."""
     REREAD = "reread"
     """Single rows are read again."""
@@ -32,7 +32,7 @@ class SnapshotReason(StrEnum):
     @property
     def indispensable(self) -> bool:
         """Return whether rows would stay wrong without the request."""
-        return self in (self.REREAD, self.FOLLOW_UP, self.UNPROVEN)
+        return self in (self.REREAD, self.FOLLOW_UP, self.DOUBT)
 
 
 def reason_of(request_id: str) -> SnapshotReason | None:

@@ -67,7 +67,7 @@ class TableReceipt(
     counts the parts' rows; ``inserted``, ``updated``, ``deleted`` what the MERGE did; ``pending``
     rows that still lack a column's value; ``pending_keys`` are the keys of them all, a text per key
     column, absent above `PENDING_KEYS_MAX`. ``external_changes`` names external commits since our
-    last one: the table is unproven until it is dumped. ``attempts`` were made (0: an older run,
+    last one: the table needs a resnapshot. ``attempts`` were made (0: an older run,
     which did not count), ``conflicts`` of them lost to another writer. ``timeliness``: how soon the
     plan's changes were queryable, the same figures however often the plan is run; None where
     nothing was merged, or a table was built. ``lineage`` has the columns that were written.

@@ -131,10 +131,10 @@ class Verdict(StrEnum):
 
     NEUTRAL = "neutral"
     """Rows keep their values: the target takes the step and nothing else happens."""
-    UNPROVEN = "unproven"
+    DOUBTFUL = "unproven"
     """Rows may have changed without row events: a delete-complete dump is needed."""
     INCOMPATIBLE = "incompatible"
-    """The target cannot hold both: the table is parked until it is dumped again."""
+    """The target cannot hold both: merges of the table stop until it is dumped again."""
 
 
 def difference(old: TableSchema, new: TableSchema) -> tuple[SchemaChange, ...]:
@@ -170,9 +170,9 @@ def verdict(changes: tuple[SchemaChange, ...], new: TableSchema) -> Verdict:
         if change.kind in (ChangeKind.RETYPE, ChangeKind.KEY):
             return Verdict.INCOMPATIBLE
         if change.kind in (ChangeKind.DROP, ChangeKind.WIDEN, ChangeKind.SOURCE_TYPE):
-            worst = Verdict.UNPROVEN
+            worst = Verdict.DOUBTFUL
         if change.kind is ChangeKind.ADD and not new.column(change.column).nullable:
-            worst = Verdict.UNPROVEN
+            worst = Verdict.DOUBTFUL
     return worst
 
 

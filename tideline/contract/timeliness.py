@@ -29,7 +29,7 @@ class Stage(StrEnum):
     STORE = "store"
     """A worker reads, but its uploads do not become durable."""
     TABLE = "table"
-    """The table itself: parked, unproven, blocked, changed by others, or lacking values."""
+    """The table itself: quarantined, in doubt, blocked, changed by others, or lacking values."""
     MERGE = "merge"
     """Merges run and fail, or do not keep up."""
     SCHEDULE = "schedule"

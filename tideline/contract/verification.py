@@ -90,7 +90,7 @@ class VerificationOutcome(StrEnum):
     DIFFERS = "differs"
     CHANGING = "moving"
     """No difference, but some keys changed in the meantime: they are still to be proven."""
-    UNPROVEN = "unproven"
+    NOT_COMPARED = "unproven"
     """It could not be compared; ``reason`` says why."""
 
 

@@ -77,7 +77,7 @@ def with_pass(first: TableResult, later: Sequence[TableResult]) -> TableResult:
 
     Keys that these set aside are still moving, and so are those that ``first`` does not list.
     """
-    lost = [one for one in later if one.outcome is VerificationOutcome.UNPROVEN]
+    lost = [one for one in later if one.outcome is VerificationOutcome.NOT_COMPARED]
     if lost:
         return replace(first, reason=lost[0].reason, hint=lost[0].hint)
     not_listed = max(0, first.moving - len(first.changed_keys))
@@ -118,7 +118,7 @@ def without_differences(result: TableResult) -> TableResult:
 def repaired(before: TableResult, later: Sequence[TableResult]) -> TableResult:
     """Combine ``before`` with ``later``, after its differing keys were dumped, merged and compared
     again."""
-    lost = [one for one in later if one.outcome is VerificationOutcome.UNPROVEN]
+    lost = [one for one in later if one.outcome is VerificationOutcome.NOT_COMPARED]
     if lost:
         return replace(before, reason=lost[0].reason, hint=lost[0].hint)
     rest = _summed(without_differences(before), later)

@@ -49,7 +49,7 @@ class ConcurrentChanges:
             raise NotComparable("it was in doubt meanwhile, and dumped again: verify again")
         state = None if manifest.state is None else manifest.state.tables.get(name)
         if state is not None:
-            self._doubted = state.condition is not TableCondition.LIVE
+            self._doubted = state.condition is not TableCondition.ACTIVE
         self.touched += [
             part
             for part in manifest.parts
@@ -67,7 +67,7 @@ def check_table(
     chain_index: ChainIndex,
 ) -> None:
     """Raise NotComparable unless the target can be compared with the rows that were read."""
-    if now.condition in (TableCondition.PARKED, TableCondition.BLOCKED):
+    if now.condition in (TableCondition.QUARANTINED, TableCondition.SCHEMA_BLOCKED):
         raise NotComparable(f"it is {now.condition.value}: {now.reason or 'no reason given'}")
     if now.schema is None:
         raise NotComparable("nothing of it is captured yet")

@@ -150,7 +150,7 @@ def let_go(
 ) -> frozenset[str]:
     """Return those of the tables with ``missing`` targets that had ended: someone has removed their
     targets."""
-    gone = {name: table for name, table in missing.items() if table.gone}
+    gone = {name: table for name, table in missing.items() if table.removed}
     key = _warehouse_key(settings)
     raw = store.get(key) if gone else None
     ended = {} if raw is None else _READER.read(raw, key).ended
@@ -158,7 +158,7 @@ def let_go(
 
 
 def _over(name: str, table: TableState, ended: Mapping[str, int]) -> bool:
-    return table.gone and ended.get(name) == table.generation
+    return table.removed and ended.get(name) == table.generation
 
 
 def _warehouse_key(settings: Settings) -> str:

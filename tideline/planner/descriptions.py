@@ -23,7 +23,7 @@ from tideline.planner.start_points import Start, StartPoints
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 
-_DESCRIBED = (TableCondition.LIVE, TableCondition.UNPROVEN)
+_DESCRIBED = (TableCondition.ACTIVE, TableCondition.NEEDS_RESNAPSHOT)
 
 
 def descriptions(

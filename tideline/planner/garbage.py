@@ -277,7 +277,7 @@ def _over(consumers: Sequence[Consumer], tail: Manifest, state: OpenState) -> li
     return [
         name
         for name, table in state.tables.items()
-        if table.gone
+        if table.removed
         and consumers
         and not any(consumer.needs(name, tail, state) for consumer in consumers)
     ]

@@ -213,6 +213,6 @@ def _ended(tables: Mapping[str, TableState], start_points: Mapping[str, Start]) 
     for name, start in start_points.items():
         table, applied = tables[name], start.applied
         whole = applied.manifest is not None and applied.manifest >= table.last_data_manifest
-        if table.gone and whole and applied.problem is None and not applied.went_back:
+        if table.removed and whole and applied.problem is None and not applied.went_back:
             found[name] = table.generation
     return found

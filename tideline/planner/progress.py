@@ -38,7 +38,7 @@ class WarehouseTables:
 
     Of a status here, ``captured`` and ``merged`` are the chain's tail when nothing of a captured
     table waits, else ``merged`` is what the target has applied. ``state`` is ``blocked`` when the
-    table cannot be merged, and ``unproven`` after external commits that neither a full dump nor a
+    table cannot be merged, and ``unhealed`` after external commits that neither a full dump nor a
     verification has healed. ``pending`` counts the rows that lack values which the log did not
     carry, as the last merge's receipt does (None: there is no receipt, and some rows may lack
     values). ``mode`` is how the target is kept: it keeps the mode that it was made in until
@@ -85,13 +85,13 @@ class WarehouseTables:
         changed = {
             name: msgspec.structs.replace(
                 self.tables[name],
-                state=TableStage.BLOCKED,
+                state=TableStage.SCHEMA_BLOCKED,
                 since_seq=stop.seq,
                 reason=stop.reason,
                 hint=stop.hint,
             )
             for name, stop in stops.items()
-            if self.tables[name].state is TableStage.LIVE
+            if self.tables[name].state is TableStage.ACTIVE
         }
         return replace(self, tables={**self.tables, **changed})
 
@@ -138,11 +138,11 @@ def shown_by_target(
     """Make a table's status from its target. ``problem``: why it cannot be merged; ``external``:
     commits of others that count as a doubt. While there is either, or rows are ``pending``, the
     source's clock up to which the target lacks nothing is unknown."""
-    state, reason = TableStage.LIVE, problem
+    state, reason = TableStage.ACTIVE, problem
     if problem is not None:
-        state = TableStage.BLOCKED
+        state = TableStage.TARGET_BLOCKED
     elif external:
-        state = TableStage.UNPROVEN
+        state = TableStage.NEEDS_RESNAPSHOT
         reason = f"the warehouse's table was changed by others: {', '.join(external)}"
     if merged is not None and (reason is not None or facts.get("pending", 0) != 0):
         merged = msgspec.structs.replace(merged, source_time_us=None)
@@ -160,7 +160,7 @@ def shown_by_target(
 
 def captured_through(found: TableState, tail: Manifest) -> Through:
     """Return up to where a table is captured at the chain's ``tail``."""
-    if found.condition is TableCondition.PARKED and found.since_seq is not None:
+    if found.condition is TableCondition.QUARANTINED and found.since_seq is not None:
         return Through(found.since_seq)
     return Through(tail.last_seq, tail.manifest_number, tail.through_us)
 
@@ -219,7 +219,7 @@ def _progress(
     applied = None if why_strayed else target.applied
     waiting = applied is None or applied < table.last_data_manifest
     merged = None
-    if not waiting and table.condition is not TableCondition.PARKED:
+    if not waiting and table.condition is not TableCondition.QUARANTINED:
         merged = Through(tail.last_seq, tail.manifest_number, complete_through(table, tail))
     elif applied is not None:
         commit_metadata = target.commit_metadata
@@ -228,14 +228,14 @@ def _progress(
             applied,
             _through(commit_metadata, tail),
         )
-    unproven = () if holds else (*target.unproven, *target.external)
+    unhealed = () if holds else (*target.unhealed, *target.external)
     status = shown_by_target(
         name,
         captured_through(table, tail),
         merged,
         up_to_date=not waiting,
         problem=problem,
-        external=unproven,
+        external=unhealed,
         pending=_pending(settings, store, name, target.commit_metadata),
         **_kept_as(target, wanted),
         target=target.url,

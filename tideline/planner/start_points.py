@@ -65,7 +65,9 @@ class Start:
             a=start_of(table, applied.manifest, applied.begin_manifest),
             begin_seq=start_seq,
             uncut=applied.went_back or applied.columns_seq > applied.seq or self.counted,
-            before_seq=table.since_seq if table.condition is TableCondition.BLOCKED else None,
+            before_seq=table.since_seq
+            if table.condition is TableCondition.SCHEMA_BLOCKED
+            else None,
             policy=self.policy,
             stops_above=max(applied.seq, start_seq, applied.columns_seq),
         )
@@ -228,7 +230,7 @@ class StartPoints:
 
     def _stands_at_block(self, table: TableState, a: int) -> bool:
         """Return whether the next manifest is the one that a blocked table stops before."""
-        if table.condition is not TableCondition.BLOCKED or table.since_seq is None:
+        if table.condition is not TableCondition.SCHEMA_BLOCKED or table.since_seq is None:
             return False
         following = self._chain.read(a + 1)
         return following is not None and following.manifest.last_seq >= table.since_seq

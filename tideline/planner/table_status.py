@@ -18,11 +18,13 @@ from tideline.planner.verified import VerifiedThrough
 class TableStage(StrEnum):
     """The stage of a table; a running dump comes first, then the reason for a due one."""
 
-    LIVE = "live"
+    ACTIVE = "active"
     DUMPING = "dumping"
-    PARKED = "parked"
-    UNPROVEN = "unproven"
-    BLOCKED = "blocked"
+    QUARANTINED = "quarantined"
+    NEEDS_RESNAPSHOT = "needs-resnapshot"
+    SCHEMA_BLOCKED = "schema-blocked"
+    TARGET_BLOCKED = "target-blocked"
+    """Captured, but no merge can change its target, which has strayed or is not ours."""
 
 
 class Through(msgspec.Struct, frozen=True):
@@ -57,7 +59,7 @@ class Beginning(msgspec.Struct, frozen=True):
 
 
 class TableStatus(msgspec.Struct, frozen=True):
-    """One table. ``since_seq``, ``reason`` and ``hint`` belong to every state but ``live``.
+    """One table. ``since_seq``, ``reason`` and ``hint`` belong to every state but ``active``.
 
     ``merged`` is None when nothing of it was merged yet; when ``up_to_date``, so that nothing
     captured waits to be merged, it moves with the chain. ``lag_s``: the age of the warehouse's

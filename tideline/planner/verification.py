@@ -165,7 +165,7 @@ class VerificationRun:
         if not set(self._request.tables) <= set(delayed):
             return []
         return [
-            TableResult(name, VerificationOutcome.UNPROVEN, reason=why)
+            TableResult(name, VerificationOutcome.NOT_COMPARED, reason=why)
             for name, why in delayed.items()
         ]
 
@@ -179,7 +179,7 @@ class VerificationRun:
         done = [one.table for one in answer.tables if one.state is RequestState.DONE]
         failed = [
             TableResult(
-                one.table, VerificationOutcome.UNPROVEN, reason=one.error or one.state.value
+                one.table, VerificationOutcome.NOT_COMPARED, reason=one.error or one.state.value
             )
             for one in answer.tables
             if one.state is not RequestState.DONE

@@ -126,11 +126,11 @@ class LastVerification:
         never dumped whole it has shown that nothing is missing."""
         if self.broken is not None or self._doubt(state) is not None:
             return state
-        if state.condition is TableCondition.UNPROVEN and self._ends_doubts(state):
+        if state.condition is TableCondition.NEEDS_RESNAPSHOT and self._ends_doubts(state):
             state = replace(
-                state, condition=TableCondition.LIVE, since_seq=None, reason=None, hint=None
+                state, condition=TableCondition.ACTIVE, since_seq=None, reason=None, hint=None
             )
-        if state.condition is TableCondition.LIVE and state.complete_seq is None:
+        if state.condition is TableCondition.ACTIVE and state.complete_seq is None:
             return replace(state, complete_seq=self.verified.seq)
         return state
 
@@ -142,12 +142,12 @@ class LastVerification:
     def _doubt(self, state: TableState) -> str | None:
         """Return the doubt about the verified rows themselves, which was found too late for the
         verification."""
-        if state.condition is not TableCondition.UNPROVEN or self._ends_doubts(state):
+        if state.condition is not TableCondition.NEEDS_RESNAPSHOT or self._ends_doubts(state):
             return None
         if state.since_seq is not None and self.verified.seq < state.since_seq:
             return None
         since = "" if state.since_seq is None else f" since seq {state.since_seq}"
-        return f"it is unproven{since}: {state.reason or 'no reason given'}"
+        return f"its state is {state.condition.shown}{since}: {state.reason or 'no reason given'}"
 
 
 def last_verification(
@@ -170,8 +170,10 @@ def settled_tables(
     (`LastVerification.settled`)."""
     tables = dict(state.tables)
     for name, table in state.tables.items():
-        never = table.condition is TableCondition.LIVE and table.complete_seq is None
-        if table.schema is not None and (table.condition is TableCondition.UNPROVEN or never):
+        never = table.condition is TableCondition.ACTIVE and table.complete_seq is None
+        if table.schema is not None and (
+            table.condition is TableCondition.NEEDS_RESNAPSHOT or never
+        ):
             result = last_verification(settings, store, tail, name, table)
             tables[name] = table if result is None else result.settled(table)
     return replace(state, tables=tables)

@@ -45,7 +45,7 @@ class SourceSettings(Section):
     sequence and a time on that the worker's log and `tideline status` show. One whose creation is
     in the log (MySQL, MariaDB) is captured from its first row on, and needs no dump."""
     schema_policy: Literal["auto", "ask"] = "auto"
-    """A table found unproven is dumped at once, or only marked."""
+    """A table that needs a resnapshot is dumped at once, or only marked."""
     connect_timeout_s: Seconds = 10.0
     """The time limit for each connection to the source."""
     slot: Annotated[str | None, Effect.RESTART] = None

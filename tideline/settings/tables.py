@@ -46,7 +46,7 @@ class TableSettings(Section):
     key: Annotated[tuple[str, ...], Field(max_length=32)] = ()
     """Columns that identify rows where the source declares no key: unique, and never NULL."""
     keyless: Literal["refuse", "counted"] = "refuse"
-    """A table without a key, in a mode that needs one: parked; or equal rows are counted."""
+    """A table without a key, in a mode that needs one: quarantined; or equal rows are counted."""
     before_image: Literal["key", "full"] = "key"
     """The part of the row before an update or delete that segments hold: a changed key, or all
     columns as far as the source's log has them."""

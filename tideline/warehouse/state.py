@@ -9,10 +9,10 @@ from tideline.contract.description import DESCRIPTION_PROPERTY
 from tideline.contract.errors import CorruptData
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.external_commits import (
-    UNPROVEN_PROPERTY,
+    UNHEALED_PROPERTY,
     SinceOurs,
     TableCommit,
-    Unproven,
+    UnhealedCommits,
     since_ours,
 )
 from tideline.contract.modes import Mode
@@ -40,7 +40,7 @@ class TargetState:
     ``applied`` is the manifest applied under the app id asked for, ``commit_metadata`` the record
     of our last commit. ``went_back``: a restore set the content back behind that commit, which
     applied numbers do not follow. ``owner`` names the history that the table belongs to.
-    ``external`` names the external commits that it did not know of; ``unproven`` earlier ones that
+    ``external`` names the external commits that it did not know of; ``unhealed`` earlier ones that
     nothing has healed. ``version`` is the newest one, to which all this applies. ``columns_seq``:
     the steps of schema changes up to it are taken. ``mode`` is how the table is kept, ``build`` the
     rebuild that made it. ``deletion_vectors``: whether a reader has to know them. ``described``:
@@ -56,7 +56,7 @@ class TargetState:
     commit_metadata: CommitMetadata | None = None
     went_back: bool = False
     external: tuple[str, ...] = ()
-    unproven: tuple[str, ...] = ()
+    unhealed: tuple[str, ...] = ()
     version: int = -1
     columns_seq: int = 0
     mode: Mode = Mode.CURRENT
@@ -96,7 +96,7 @@ def _state(url: str, table: TableReader, app: str) -> TargetState:
         commit_metadata=since.commit_metadata,
         went_back=since.went_back,
         external=since.external,
-        unproven=_unproven(since.commit_metadata, found.get(UNPROVEN_PROPERTY)),
+        unhealed=_unhealed(since.commit_metadata, found.get(UNHEALED_PROPERTY)),
         version=table.version,
         columns_seq=TargetColumns.parse(found.get(COLUMNS_PROPERTY)).seq,
         mode=mode_of_properties(found),
@@ -137,7 +137,11 @@ def _remembered(text: str | None, app: str) -> CommitMetadata | None:
     )
 
 
-def _unproven(commit_metadata: CommitMetadata | None, noted: str | None) -> tuple[str, ...]:
-    """Return the unproven commits of our last commit, or of the table's property where the log has
+def _unhealed(commit_metadata: CommitMetadata | None, noted: str | None) -> tuple[str, ...]:
+    """Return the unhealed commits of our last commit, or of the table's property where the log has
     lost that."""
-    return Unproven.parse(noted).changes if commit_metadata is None else commit_metadata.unproven
+    return (
+        UnhealedCommits.parse(noted).changes
+        if commit_metadata is None
+        else commit_metadata.unhealed
+    )

@@ -106,7 +106,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class TakenUp:
-    """Requests to tables: a dump is requested of ``table``, which a value had parked."""
+    """Requests to tables: a dump is requested of ``table``, which a value had quarantined."""
 
     table: str
 

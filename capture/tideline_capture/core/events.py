@@ -204,7 +204,7 @@ class LogBatch:
     transaction. ``transactions`` are the source's ids of the transactions that ended in the batch.
     ``unholdable`` names tables (and key columns) whose rows were left out of the batch because a
     key value does not fit its type, or (`WHOLE_ROW`, of a table without a key) because the row
-    before a change is missing: they must be parked from the batch's first sequence on.
+    before a change is missing: they must be quarantined from the batch's first sequence on.
     """
 
     rows: tuple[Rows, ...]

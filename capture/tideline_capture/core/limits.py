@@ -41,12 +41,12 @@ class CoreLimits(Protocol):
 class DumpPolicy:
     """The dumps that the worker begins by itself.
 
-    ``initial``: of each table that it sees first. ``unproven``: of tables whose rows are in doubt.
+    ``initial``: of each table that it sees first. ``doubted``: of tables whose rows are in doubt.
     ``applies``: of those whose target must restart, by the kind of step.
     ``whole_rows``: the statement that a table may need at the source before its dump; "" for none.
     """
 
     initial: bool
-    unproven: bool
+    doubted: bool
     applies: Applies = never
     whole_rows: str = ""

@@ -38,7 +38,7 @@ from tideline_capture.core.source_clock import SourceClock
 
 CATALOG = "catalog"
 VALUE = "value"
-"""The cause of a table that is parked until one of its values changes (`TableState.cause`)."""
+"""The cause of a table that is quarantined until one of its values changes (`TableState.cause`)."""
 
 
 class CoreState:
@@ -121,7 +121,7 @@ class CoreState:
 
     def captures(self, table: str) -> bool:
         """Return whether rows of ``table`` go into segments."""
-        return table in self._tables and self.parked(table) is None
+        return table in self._tables and self.quarantined(table) is None
 
     def cased(self, table: str) -> str:
         """Return the name of a table in the source's letter case: a statement may use another.
@@ -133,10 +133,11 @@ class CoreState:
         alike = [name for name in self._tables if name.lower() == table.lower()]
         return alike[0] if len(alike) == 1 else table
 
-    def parked(self, table: str) -> str | None:
-        """Return the cause for which ``table`` is parked, None when it is not.
+    def quarantined(self, table: str) -> str | None:
+        """Return the cause for which ``table`` is quarantined, None when it is not.
 
-        A blocked table that is parked stays blocked: its target must not pass the schema event.
+        A blocked table that is quarantined stays blocked: its target must not pass the schema
+        event.
         """
         state = self._tables.get(table)
         return None if state is None else state.cause

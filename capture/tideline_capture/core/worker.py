@@ -124,7 +124,7 @@ class Worker:
         if isinstance(effect, effects.SchemaRead):
             return conditions.adopt(effect.schema, effect.facts)
         if isinstance(effect, effects.Unfit):
-            return conditions.park(
+            return conditions.quarantine(
                 effect.table, reason=effect.reason, hint=effect.hint, cause=effect.cause
             )
         if isinstance(effect, effects.Doubted):
@@ -142,7 +142,7 @@ class Worker:
         """
         state, first = self.state, self.state.next_seq
         for table, column in batch.unholdable:
-            self.run(self.conditions.park_value(table, column, first))
+            self.run(self.conditions.quarantine_value(table, column, first))
         state.mint(batch.changes)
         for rows in batch.rows:
             self.run(self.dumps.saw_rows(rows))

@@ -209,7 +209,7 @@ class WatermarkedChunkReader(ABC, Generic[TableT, CopyT]):
         """Return the chunk of a table that the transaction has hold of."""
         schema = table.facts.schema
         if schema is None or not schema.key:
-            # Only what the catalog says matters: the core restarts the dump, or parks it.
+            # Only what the catalog says matters: the core restarts the dump, or quarantines it.
             return SourceChunk(order, table, snapshot, 0, None, True, None)
         if order.time is not None and order.time.column not in schema.column_names:
             error = f"{order.table} has no column {order.time.column!r}"

@@ -61,9 +61,18 @@ def status(
     as_metrics: Annotated[
         bool, typer.Option("--metrics", help="The tables' freshness in Prometheus' text format.")
     ] = False,
+    document_version: Annotated[
+        int,
+        typer.Option(
+            "--document-version",
+            min=1,
+            max=2,
+            help="With --json: 1 names tables' states as Tideline 0.1 did; it ends with 0.3.",
+        ),
+    ] = 2,
 ) -> None:
     """Show the worker, the tables, dumps under way, and the lag."""
     settings = settings_at(config)
     from tideline_console.status import run
 
-    run(settings, as_json=as_json, as_metrics=as_metrics)
+    run(settings, as_json=as_json, as_metrics=as_metrics, document_version=document_version)

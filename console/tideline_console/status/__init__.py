@@ -23,12 +23,18 @@ from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 from tideline_console.freshness import FreshnessWatch
 from tideline_console.output import write_document, write_text
-from tideline_console.status.document import Status
+from tideline_console.status.document import STATUS_VERSION, Status, version_1
 from tideline_console.status.text import print_status
 from tideline_console.status.watch import SilenceLimits, StatusInputs, objectives, status_of
 
 
-def run(settings: Settings, *, as_json: bool, as_metrics: bool = False) -> None:
+def run(
+    settings: Settings,
+    *,
+    as_json: bool,
+    as_metrics: bool = False,
+    document_version: int = STATUS_VERSION,
+) -> None:
     """Print the status, as text, as its document, or as metrics."""
     watch = read_watch(settings)
     status = read_status(settings, watch)
@@ -39,7 +45,7 @@ def run(settings: Settings, *, as_json: bool, as_metrics: bool = False) -> None:
 
         write_text(metrics(status, watch))
     elif as_json:
-        write_document(status)
+        write_document(version_1(status) if document_version == 1 else status)
     else:
         print_status(status)
 
@@ -83,7 +89,9 @@ def read_status(settings: Settings, watch: FreshnessWatch | None = None) -> Stat
 def _merged(settings: Settings) -> tuple[WarehouseTables, str | None]:
     try:
         merged = applied_state(settings)
-        sound = [n for n, one in merged.tables.items() if one.state is not TableStage.BLOCKED]
+        sound = [
+            n for n, one in merged.tables.items() if one.state is not TableStage.TARGET_BLOCKED
+        ]
         stops = Planning(settings, open_store(settings.store)).stops(sound)
     except TidelineError as error:
         return WarehouseTables(), str(error)
@@ -95,7 +103,7 @@ def _over(settings: Settings, state: OpenState, merged: WarehouseTables) -> Ware
     gone = {
         name: table
         for name, table in state.tables.items()
-        if table.gone and name in merged.tables and merged.tables[name].merged is None
+        if table.removed and name in merged.tables and merged.tables[name].merged is None
     }
     return merged.over(let_go(settings, open_store(settings.store), gone))
 

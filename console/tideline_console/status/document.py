@@ -12,9 +12,17 @@ from tideline.contract.json_schemas import DIALECT
 from tideline.contract.request import Answer
 from tideline.contract.timeliness import Compliance
 from tideline.control import WorkerStatus
-from tideline.planner.table_status import TableStatus
+from tideline.planner.table_status import TableStage, TableStatus
 
-STATUS_VERSION = 1
+STATUS_VERSION = 2
+_STATES_OF_VERSION_1 = {
+    TableStage.ACTIVE: "live",
+    TableStage.DUMPING: "dumping",
+    TableStage.QUARANTINED: "parked",
+    TableStage.NEEDS_RESNAPSHOT: "unproven",
+    TableStage.SCHEMA_BLOCKED: "blocked",
+    TableStage.TARGET_BLOCKED: "blocked",
+}
 
 
 class WorkerState(StrEnum):
@@ -71,8 +79,16 @@ class Status(msgspec.Struct, frozen=True):
     requires: tuple[str, ...] = ()
 
 
+def version_1(status: Status) -> dict[str, Any]:
+    """Return the document in version 1, which has other names for the tables' states."""
+    document: dict[str, Any] = msgspec.to_builtins(status)
+    for shown, table in zip(document["tables"], status.tables, strict=True):
+        shown["state"] = _STATES_OF_VERSION_1[table.state]
+    return {**document, "version": 1}
+
+
 def json_schema() -> bytes:
-    """Return the document's JSON Schema, kept as ``docs/schemas/status.v1.json``."""
+    """Return the document's JSON Schema, kept as ``docs/schemas/status.v2.json``."""
     schema: dict[str, Any] = {"$schema": DIALECT, **msgspec.json.schema(Status)}
     root = schema["$defs"][Status.__name__]
     root["properties"]["version"] = {"const": STATUS_VERSION}

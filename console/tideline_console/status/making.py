@@ -1,8 +1,8 @@
 """Makes a status from the chain, Redis and the warehouse.
 
-The chain records what is captured, parked, unproven and requested. Redis only adds the workers'
-reports and the present progress of dumps; the warehouse has what is merged. Each of the three may
-be unavailable, and the document names it.
+The chain records what is captured, quarantined, in doubt and requested. Redis only adds the
+workers' reports and the present progress of dumps; the warehouse has what is merged. Each of the
+three may be unavailable, and the document names it.
 """
 
 from __future__ import annotations
@@ -177,14 +177,14 @@ def _table(
     verified = merged.verified(name, found)
     found = merged.settled(name, found)
     captured = captured_through(found, tail)
-    read = merged.tables.get(name, TableStatus(name, TableStage.LIVE, captured))
+    read = merged.tables.get(name, TableStatus(name, TableStage.ACTIVE, captured))
     up_to_date = _waits_for_nothing(found, read)
     through = read.merged
-    current = up_to_date and found.condition is not TableCondition.PARKED
+    current = up_to_date and found.condition is not TableCondition.QUARANTINED
     if through is not None and current and merged.doubt(name) is None:
         through = Through(tail.last_seq, tail.manifest_number, complete_through(found, tail))
     through_us = None if through is None else _come(through.source_time_us, now_us)
-    by_target = found.condition is TableCondition.LIVE and name in merged.tables
+    by_target = found.condition is TableCondition.ACTIVE and name in merged.tables
     shown = read if by_target else _by_source(read, found)
     return replace(
         shown,
@@ -203,7 +203,7 @@ def _by_source(read: TableStatus, found: TableState) -> TableStatus:
     """Return the status with the source's state of the table, which comes before the target's."""
     return replace(
         read,
-        state=TableStage(found.condition.value),
+        state=TableStage[found.condition.name],
         since_seq=found.since_seq,
         reason=found.reason,
         hint=found.hint,
@@ -222,11 +222,11 @@ def _beginning(found: TableState) -> Beginning | None:
 
 def _waits_for_nothing(found: TableState, read: TableStatus) -> bool:
     """Return whether nothing that is captured of the table waits to be merged; of one that was
-    parked before any capture, nothing ever does."""
+    quarantined before any capture, nothing ever does."""
     if read.merged is None or read.merged.manifest_number is None:
-        never = found.condition is TableCondition.PARKED and found.last_data_manifest == 0
+        never = found.condition is TableCondition.QUARANTINED and found.last_data_manifest == 0
         return read.up_to_date or never
-    if read.state is TableStage.BLOCKED and read.since_seq is None:
+    if read.state is TableStage.TARGET_BLOCKED:
         return False
     return read.merged.manifest_number >= found.last_data_manifest
 

@@ -102,7 +102,7 @@ def _print_tables(tables: tuple[TableStatus, ...]) -> None:
         ),
     )
     for one in tables:
-        if one.state is not TableStage.LIVE and one.reason is not None:
+        if one.state is not TableStage.ACTIVE and one.reason is not None:
             since = "" if one.since_seq is None else f" since seq {one.since_seq}"
             hint = "" if one.hint is None else f"; {one.hint}"
             say(f"{one.table} {one.state.value}{since}: {one.reason}{hint}")
@@ -121,7 +121,7 @@ def _print_beginnings(status: Status) -> None:
         begun = one.captured_from
         if begun is None or begun.earlier_rows is EarlierRows.DUMPED:
             continue
-        if one.state in (TableStage.DUMPING, TableStage.PARKED):
+        if one.state in (TableStage.DUMPING, TableStage.QUARANTINED):
             continue
         at = f"seq {begun.seq}"
         if begun.source_time_us is not None:
@@ -162,7 +162,7 @@ def _print_freshness(status: Status) -> None:
 
 def _why_late(table: TableStatus, late: Lateness) -> str:
     """Return the reason, unless it was just printed with the table's state."""
-    if table.state is not TableStage.LIVE and table.reason and table.reason in late.reason:
+    if table.state is not TableStage.ACTIVE and table.reason and table.reason in late.reason:
         return f"it is {table.state.value}, as said above"
     return late.reason if late.hint is None else f"{late.reason}; {late.hint}"
 

@@ -121,7 +121,7 @@ def chain_of(folder: Path, *, minutes: int) -> None:
     and a dumped row of another in the second."""
     chain = Chain(open_store(load_settings(folder / "tideline.toml").store), "shop")
     tables = {"public.a": TableState(), "public.b": TableState(), "public.c": TableState()}
-    tables["public.d"] = TableState(condition=TableCondition.PARKED)
+    tables["public.d"] = TableState(condition=TableCondition.QUARANTINED)
     entry, seq = None, 0
     for number in range(1, minutes + 2):
         parts = [part("public.a", seq, {"c": 20, "u": 40})] if number > 1 else []

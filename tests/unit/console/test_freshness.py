@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tests.fixtures.progress import merged_to, warehouse
 from tideline.contract.manifest import (
-    GONE,
+    REMOVED,
     Manifest,
     ManifestKind,
     OpenState,
@@ -229,31 +229,45 @@ def test_what_is_captured_and_not_merged(
     ("state", "merged", "reported"),
     [
         (LIVE, merged_to(31, 700, NOW, problem="it was set back (RESTORE)"), "RESTORE"),
-        (LIVE, merged_to(31, 700, NOW, unproven=("version 9: DELETE",)), "version 9: DELETE"),
+        (LIVE, merged_to(31, 700, NOW, unhealed=("version 9: DELETE",)), "version 9: DELETE"),
         (LIVE, merged_to(31, 700, NOW, pending=3), "3 rows lack values"),
         (LIVE, merged_to(31, 700, NOW, pending=None), "may lack values"),
         (TableState(last_data_manifest=31), MERGED, "no dump of the whole table"),
         (
             TableState(
-                TableCondition.UNPROVEN, last_data_manifest=31, complete_seq=6, since_seq=800
+                TableCondition.NEEDS_RESNAPSHOT,
+                last_data_manifest=31,
+                complete_seq=6,
+                since_seq=800,
             ),
             MERGED,
-            "unproven",
+            "needs-resnapshot",
         ),
         (
             TableState(
-                TableCondition.BLOCKED, last_data_manifest=35, complete_seq=6, since_seq=800
+                TableCondition.SCHEMA_BLOCKED, last_data_manifest=35, complete_seq=6, since_seq=800
             ),
             MERGED,
             "blocked",
         ),
         (
-            TableState(TableCondition.PARKED, last_data_manifest=31, since_seq=1, reason="no key"),
+            TableState(
+                TableCondition.QUARANTINED, last_data_manifest=31, since_seq=1, reason="no key"
+            ),
             None,
             "no key",
         ),
     ],
-    ids=["restored", "foreign", "pending", "unknown", "undumped", "unproven", "blocked", "parked"],
+    ids=[
+        "restored",
+        "foreign",
+        "pending",
+        "unknown",
+        "undumped",
+        "unproven",
+        "blocked",
+        "quarantined",
+    ],
 )
 def test_a_table_that_is_in_doubt_is_complete_through_nothing_newer(
     state: TableState, merged: TableStatus | None, reported: str
@@ -266,7 +280,9 @@ def test_a_table_that_is_in_doubt_is_complete_through_nothing_newer(
 
 
 def test_a_table_that_is_gone_is_not_late() -> None:
-    gone = TableState(TableCondition.PARKED, last_data_manifest=31, since_seq=1, reason=GONE)
+    gone = TableState(
+        TableCondition.QUARANTINED, last_data_manifest=31, since_seq=1, reason=REMOVED
+    )
     assert table(gone, MERGED, end=tail(source_s=4000, written_s=4000)).late is None
 
 

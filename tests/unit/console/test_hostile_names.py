@@ -209,7 +209,7 @@ def test_documents_are_seen_and_the_same(
 def test_an_assessment_as_csv_is_data(capsys: pytest.CaptureFixture[str]) -> None:
     cost = SourceCost(1, 1, 1, 1, 1, (), 1, 1)
     tables = tuple(
-        TableOutcome(n, "parked", "current", f"file:///w/{n}", n, n, (), (n,), 1, 1, 1)
+        TableOutcome(n, "quarantined", "current", f"file:///w/{n}", n, n, (), (n,), 1, 1, 1)
         for n in EVERY
     )
     found = Assessment("p", "postgres", tables, cost)
@@ -248,7 +248,7 @@ def test_a_setting_of_sparks_session_holds_no_reference() -> None:
         app = app_id("shop", "i1", str(table), 3)
         assert verbatim(app) == app
         commit_metadata = CommitMetadata(
-            app, "shop", "i1", str(table), 1, 2, 3, unproven=(str(table), "$")
+            app, "shop", "i1", str(table), 1, 2, 3, unhealed=(str(table), "$")
         )
         text = commit_metadata.text()
         assert verbatim(text) == text and "$" not in text

@@ -93,7 +93,7 @@ def config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def chain(store: ObjectStore) -> Chain:
-    """Two manifests: an empty one, and one with a part, a parked table and an open request."""
+    """Two manifests: an empty one, and one with a part, a quarantined table and an open request."""
     chain = Chain(store, "shop")
     first = chain.append(segment(1, ""))
     raw = part_bytes()
@@ -107,7 +107,7 @@ def chain(store: ObjectStore) -> Chain:
         requests=(OpenRequest(request, (TableDump("public.a", chunks=4, rows=40),)),),
         tables={
             "public.a": TableState(last_data_manifest=2),
-            "public.b": TableState(TableCondition.PARKED, since_seq=2, reason="it has no key"),
+            "public.b": TableState(TableCondition.QUARANTINED, since_seq=2, reason="it has no key"),
         },
     )
     chain.append(
@@ -175,7 +175,7 @@ def test_rows_show_values(chain: Chain, config: Path) -> None:
 def test_state_counts_keys_and_shows_none(chain: Chain, config: Path) -> None:
     out = inspect(config, "state")
     assert "after manifest 2, seq 3" in out
-    assert "parked" in out
+    assert "quarantined" in out
     assert "it has no key" in out
     assert "r1" in out
     for words in (["state"], ["manifests"], ["parts"], ["manifest", "2"]):

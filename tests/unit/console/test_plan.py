@@ -39,7 +39,7 @@ def history(tmp_path: Path) -> History:
     last = {"id": "int32", "b": "string", "n": "int64", "c": "int32", "d": "int32"}
     made.commit(Row(T, "c", {"id": 2}), Shaped(schema_of(T, last, ["id"]), STEPS), Emptied(T))
     made.commit(Row(T, "c", {"id": 3}), states={T: {
-        "condition": TableCondition.UNPROVEN, "since_seq": 4, "reason": "schema change: d",
+        "condition": TableCondition.NEEDS_RESNAPSHOT, "since_seq": 4, "reason": "schema change: d",
     }})  # fmt: skip
     return made
 
@@ -69,7 +69,7 @@ def test_steps_and_what_they_cost(history: History, capsys: pytest.CaptureFixtur
     ]
     shown = text(history, capsys)
     for words in ("public.t merge 2 4 2 2", "rewrites the table", "NULL in all rows",
-                  "a dump of the whole table is due: unproven: schema change: d"):  # fmt: skip
+                  "whole table is due: needs-resnapshot: schema change: d"):  # fmt: skip
         assert words in shown
 
 

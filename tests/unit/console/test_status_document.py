@@ -30,13 +30,19 @@ from tideline.control import WorkerStatus
 from tideline.planner import WarehouseTables
 from tideline.planner.table_status import Beginning, EarlierRows, TableStage, TableStatus, Through
 from tideline_capture.sources.finding import check_clocks
-from tideline_console.status.document import ChainStatus, Status, WorkerState, json_schema
+from tideline_console.status.document import (
+    ChainStatus,
+    Status,
+    WorkerState,
+    json_schema,
+    version_1,
+)
 from tideline_console.status.making import dumps_under_way, make_status, worker_state
 from tideline_console.status.text import print_status
 
 ROOT = Path(__file__).parents[3]
-GOLDEN = ROOT / "tests" / "golden" / "status" / "v1"
-SCHEMA = ROOT / "docs" / "schemas" / "status.v1.json"
+GOLDEN = ROOT / "tests" / "golden" / "status"
+SCHEMAS = ROOT / "docs" / "schemas"
 
 NOW = 1_800_000_000_000_000
 SECOND = 1_000_000
@@ -136,7 +142,7 @@ def test_a_table_of_which_all_is_merged_moves_with_the_chain() -> None:
     assert found.up_to_date
     assert found.merged == found.captured == Through(900, 40, NOW - 3 * SECOND)
     assert found.lag_s == 3.0
-    assert found.state is TableStage.LIVE
+    assert found.state is TableStage.ACTIVE
 
 
 def test_a_table_that_was_never_dumped_is_complete_up_to_no_time() -> None:
@@ -154,16 +160,20 @@ def test_a_table_that_waits_for_a_merge() -> None:
 def test_a_table_that_was_never_merged() -> None:
     found = table(TableState(last_data_manifest=32))
     assert (found.merged, found.lag_s, found.up_to_date) == (None, None, False)
-    parked = TableState(TableCondition.PARKED, since_seq=1, reason="no key")
-    assert table(parked).up_to_date
+    quarantined = TableState(TableCondition.QUARANTINED, since_seq=1, reason="no key")
+    assert table(quarantined).up_to_date
 
 
-def test_a_parked_table_is_captured_through_where_it_was_parked() -> None:
-    parked = TableState(
-        TableCondition.PARKED, last_data_manifest=10, since_seq=77, reason="no key", hint="ALTER"
+def test_a_quarantined_table_is_captured_through_where_it_was_quarantined() -> None:
+    quarantined = TableState(
+        TableCondition.QUARANTINED,
+        last_data_manifest=10,
+        since_seq=77,
+        reason="no key",
+        hint="ALTER",
     )
-    found = table(parked, merged_to(12, 70, NOW - 9 * SECOND))
-    assert found.state is TableStage.PARKED
+    found = table(quarantined, merged_to(12, 70, NOW - 9 * SECOND))
+    assert found.state is TableStage.QUARANTINED
     assert found.captured == Through(77)
     assert found.merged == Through(70, 12, NOW - 9 * SECOND)
     assert (found.since_seq, found.reason, found.hint) == (77, "no key", "ALTER")
@@ -171,11 +181,11 @@ def test_a_parked_table_is_captured_through_where_it_was_parked() -> None:
 
 def test_what_the_warehouse_says_of_a_live_table() -> None:
     live = TableState(last_data_manifest=31)
-    foreign = table(live, merged_to(31, 700, unproven=("DELETE at version 9",)))
-    assert foreign.state is TableStage.UNPROVEN
+    foreign = table(live, merged_to(31, 700, unhealed=("DELETE at version 9",)))
+    assert foreign.state is TableStage.NEEDS_RESNAPSHOT
     assert "DELETE at version 9" in (foreign.reason or "")
     broken = table(live, merged_to(problem="set back"))
-    assert (broken.state, broken.reason) == (TableStage.BLOCKED, "set back")
+    assert (broken.state, broken.reason) == (TableStage.TARGET_BLOCKED, "set back")
     assert (broken.merged, broken.up_to_date) == (None, False)
 
 
@@ -187,11 +197,11 @@ def test_a_dump_under_way_comes_first_and_the_reason_stays() -> None:
             TableDump("public.b", state="done", first_low_seq=4, chunks=1, rows=3),
         ),
     )
-    unproven = TableState(TableCondition.UNPROVEN, since_seq=9, reason="DDL")
+    doubted = TableState(TableCondition.NEEDS_RESNAPSHOT, since_seq=9, reason="DDL")
     found = status(
-        {"public.a": unproven, "public.b": TableState()}, requests=(request,), workers=None
+        {"public.a": doubted, "public.b": TableState()}, requests=(request,), workers=None
     )
-    assert [one.state for one in found.tables] == [TableStage.DUMPING, TableStage.LIVE]
+    assert [one.state for one in found.tables] == [TableStage.DUMPING, TableStage.ACTIVE]
     assert (found.tables[0].since_seq, found.tables[0].reason) == (9, "DDL")
     (dump,) = found.dumps
     assert dump.state is RequestState.RUNNING
@@ -323,7 +333,7 @@ def golden() -> dict[str, Status]:
         tables=(
             TableStatus(
                 table="public.orders",
-                state=TableStage.UNPROVEN,
+                state=TableStage.NEEDS_RESNAPSHOT,
                 captured=Through(900, 40, NOW - 3 * SECOND),
                 merged=Through(700, 31, NOW - 60 * SECOND),
                 up_to_date=True,
@@ -364,24 +374,47 @@ def golden() -> dict[str, Status]:
 
 @pytest.mark.parametrize("name", ["full", "least"])
 def test_golden_files(name: str) -> None:
-    raw = (GOLDEN / f"{name}.json").read_bytes().strip()
+    raw = (GOLDEN / "v2" / f"{name}.json").read_bytes().strip()
     assert msgspec.json.decode(raw, type=Status) == golden()[name]
     assert msgspec.json.format(msgspec.json.encode(golden()[name]), indent=2) == raw
 
 
-def test_the_schema_is_the_documents() -> None:
-    assert SCHEMA.read_bytes() == json_schema()
-
-
 @pytest.mark.parametrize("name", ["full", "least"])
-def test_golden_files_fit_the_schema(name: str) -> None:
-    schema = json.loads(SCHEMA.read_text())
-    document = json.loads((GOLDEN / f"{name}.json").read_text())
+def test_version_1_is_what_it_was(name: str) -> None:
+    raw = (GOLDEN / "v1" / f"{name}.json").read_bytes().strip()
+    encoded = msgspec.json.encode(version_1(golden()[name]))
+    assert msgspec.json.format(encoded, indent=2) == raw
+
+
+@pytest.mark.parametrize("stage", TableStage)
+def test_version_1_has_a_name_for_each_state(stage: TableStage) -> None:
+    schema = json.loads((SCHEMAS / "status.v1.json").read_text())
+    one = TableStatus("public.a", stage, Through(1))
+    shown = version_1(msgspec.structs.replace(golden()["least"], tables=(one,)))
+    jsonschema.validate(json.loads(msgspec.json.encode(shown)), schema)
+    assert len(schema["$defs"]["TableStage"]["enum"]) == len(TableStage) - 1
+
+
+@pytest.mark.parametrize("condition", TableCondition)
+def test_a_state_has_one_name(condition: TableCondition) -> None:
+    """In the document, in texts, and in what the chain is shown as."""
+    assert TableStage[condition.name].value == condition.shown
+
+
+def test_the_schema_is_the_documents() -> None:
+    assert (SCHEMAS / "status.v2.json").read_bytes() == json_schema()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", ["full", "least"])
+def test_golden_files_fit_the_schema(name: str, version: int) -> None:
+    schema = json.loads((SCHEMAS / f"status.v{version}.json").read_text())
+    document = json.loads((GOLDEN / f"v{version}" / f"{name}.json").read_text())
     jsonschema.validate(document, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**document, "worker": "odd"}, schema)
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**document, "version": 2}, schema)
+        jsonschema.validate({**document, "version": 3}, schema)
 
 
 DAY = 86_400 * SECOND

@@ -132,10 +132,10 @@ def only(plan: Plan) -> TablePlan:
         ({"complete_seq": None}, None),
         ({"complete_seq": 50}, 5_000_000),
         ({"complete_seq": 51}, None),
-        ({"condition": TableCondition.UNPROVEN, "since_seq": 50}, None),
-        ({"condition": TableCondition.UNPROVEN, "since_seq": 51}, 5_000_000),
-        ({"condition": TableCondition.PARKED, "since_seq": 30}, None),
-        ({"condition": TableCondition.PARKED}, None),
+        ({"condition": TableCondition.NEEDS_RESNAPSHOT, "since_seq": 50}, None),
+        ({"condition": TableCondition.NEEDS_RESNAPSHOT, "since_seq": 51}, 5_000_000),
+        ({"condition": TableCondition.QUARANTINED, "since_seq": 30}, None),
+        ({"condition": TableCondition.QUARANTINED}, None),
     ],
 )
 def test_nothing_is_called_complete_that_lacks_anything(
@@ -316,30 +316,34 @@ def test_the_schema_is_that_of_the_plans_end_not_of_the_tail() -> None:
     run = [floored, msgspec.structs.replace(manifests[2], parts=()), manifests[3]]
     applied = {T: Applied(manifest=1, seq=10, exists=True)}
     blocked = states(
-        4, schema=wider.fingerprint, condition=TableCondition.BLOCKED, since_seq=31, reason="x"
+        4,
+        schema=wider.fingerprint,
+        condition=TableCondition.SCHEMA_BLOCKED,
+        since_seq=31,
+        reason="x",
     )
     assert only(plan_of(run, blocked, applied, found)).schema == PLAIN
 
 
 def test_a_blocked_table_stops_before_its_event_and_others_go_on() -> None:
     manifests = chain(5, t=[1, 2, 3, 4, 5], u=[5])
-    blocked = states(5, condition=TableCondition.BLOCKED, since_seq=35, reason="retype a")
+    blocked = states(5, condition=TableCondition.SCHEMA_BLOCKED, since_seq=35, reason="retype a")
     tables = {**blocked.tables, U: TableState(schema=OTHER.fingerprint, last_data_manifest=5)}
     plan = plan_of(manifests, OpenState(tables=tables), {T: Applied(1, 10, exists=True)})
     assert [(table.table, table.b) for table in plan.tables] == [(T, 3), (U, 5)]
-    assert plan.delayed == {T: "blocked since sequence 35: retype a"}
+    assert plan.delayed == {T: "schema-blocked since sequence 35: retype a"}
     stands = {T: Applied(3, 30, exists=True)}
     assert plan_of(manifests[3:], blocked, stands).tables == ()
 
 
-def test_a_parked_table_is_merged_to_where_it_stopped() -> None:
-    parked = states(2, condition=TableCondition.PARKED, since_seq=21, reason="no key")
-    plan = plan_of(chain(4, t=[1, 2]), parked, {T: Applied(1, 10, exists=True)})
+def test_a_quarantined_table_is_merged_to_where_it_stopped() -> None:
+    quarantined = states(2, condition=TableCondition.QUARANTINED, since_seq=21, reason="no key")
+    plan = plan_of(chain(4, t=[1, 2]), quarantined, {T: Applied(1, 10, exists=True)})
     assert len(only(plan).parts) == 1
-    assert plan.delayed == {T: "parked since sequence 21: no key"}
-    never = OpenState(tables={T: TableState(condition=TableCondition.PARKED, reason="no key")})
+    assert plan.delayed == {T: "quarantined since sequence 21: no key"}
+    never = OpenState(tables={T: TableState(condition=TableCondition.QUARANTINED, reason="no key")})
     plan = plan_of(chain(2), never, {})
-    assert (plan.tables, plan.delayed) == ((), {T: "parked: no key"})
+    assert (plan.tables, plan.delayed) == ((), {T: "quarantined: no key"})
 
 
 def test_a_generation_starts_after_its_manifest_and_replaces_the_target() -> None:

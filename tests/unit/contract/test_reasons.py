@@ -13,7 +13,7 @@ def test_the_words_that_chains_hold_stay() -> None:
         "INITIAL": "initial",
         "RESTART": "anew",
         "FOLLOW_UP": "follow-up",
-        "UNPROVEN": "unproven",
+        "DOUBT": "unproven",
         "REREAD": "reread",
         "PENDING": "pending",
     }

@@ -97,17 +97,17 @@ REQUIRED = Column("note", "string", "text", nullable=False)
     [
         (BASE, [], Verdict.NEUTRAL),
         (table(ID, NAME, PRICE, NOTE), ["add note text"], Verdict.NEUTRAL),
-        (table(ID, NAME, PRICE, REQUIRED), ["add note text"], Verdict.UNPROVEN),
-        (table(ID, NAME), ["drop price numeric(10,2)"], Verdict.UNPROVEN),
+        (table(ID, NAME, PRICE, REQUIRED), ["add note text"], Verdict.DOUBTFUL),
+        (table(ID, NAME), ["drop price numeric(10,2)"], Verdict.DOUBTFUL),
         (
             table(ID, Column("title", "string", "text"), PRICE),
             ["drop name text", "add title text"],
-            Verdict.UNPROVEN,
+            Verdict.DOUBTFUL,
         ),
         (
             altered(Column("price", "decimal(12,2)", "numeric(12,2)")),
             ["widen price numeric(10,2) → numeric(12,2)"],
-            Verdict.UNPROVEN,
+            Verdict.DOUBTFUL,
         ),
         (
             altered(Column("price", "float64", "double precision")),
@@ -117,7 +117,7 @@ REQUIRED = Column("note", "string", "text", nullable=False)
         (
             altered(Column("name", "string", "character varying(20)")),
             ["source_type name text → character varying(20)"],
-            Verdict.UNPROVEN,
+            Verdict.DOUBTFUL,
         ),
         (
             altered(Column("name", "string", "text", nullable=False)),

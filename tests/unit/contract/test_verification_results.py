@@ -31,8 +31,8 @@ DIFFERS = replace(
     keys=(DifferentKey(("7",), "missing"), DifferentKey(("8",), "different", ("name",))),
 )
 LATER = replace(EQUAL, seq=20, scope=Scope.KEYS, rows=2)
-UNPROVEN = TableResult(
-    ORDERS, VerificationOutcome.UNPROVEN, reason="CorruptData: a part is gone", hint="again"
+NOT_COMPARED = TableResult(
+    ORDERS, VerificationOutcome.NOT_COMPARED, reason="CorruptData: a part is gone", hint="again"
 )
 
 
@@ -96,9 +96,9 @@ class TestLaterPasses:
         )
 
     def test_one_that_could_not_be_compared_proves_nothing(self) -> None:
-        proof = with_pass(CHANGING, [LATER, UNPROVEN])
+        proof = with_pass(CHANGING, [LATER, NOT_COMPARED])
         assert (proof.outcome, proof.moving) == (VerificationOutcome.CHANGING, 2)
-        assert proof.reason == UNPROVEN.reason
+        assert proof.reason == NOT_COMPARED.reason
 
 
 class TestRepairs:
@@ -143,7 +143,7 @@ class TestRepairs:
         assert repaired(DIFFERS, [still]).outcome is VerificationOutcome.CHANGING
 
     def test_without_a_comparison_they_still_differ(self) -> None:
-        assert repaired(DIFFERS, [UNPROVEN]).differences == 2
+        assert repaired(DIFFERS, [NOT_COMPARED]).differences == 2
 
     def test_a_key_is_dumped_once_and_all_are_known_or_none(self) -> None:
         twice = replace(

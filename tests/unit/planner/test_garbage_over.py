@@ -12,7 +12,7 @@ from tests.fixtures.blocks import PLAIN, roll_up
 from tests.unit.planner.test_garbage import Case, row
 from tests.unit.planner.test_planner import apply
 from tideline.contract import layout
-from tideline.contract.manifest import GONE, TableCondition
+from tideline.contract.manifest import REMOVED, TableCondition
 from tideline.contract.timeliness import MergeRun
 from tideline.planner import plan_merge
 from tideline.planner.garbage import Fate
@@ -22,7 +22,7 @@ from tideline_console.status import read_status
 
 pytestmark = pytest.mark.usefixtures("blocks_of_ten")
 
-GONE_STATE = {"condition": TableCondition.PARKED, "reason": GONE, "since_seq": 30}
+GONE_STATE = {"condition": TableCondition.QUARANTINED, "reason": REMOVED, "since_seq": 30}
 
 
 def gone(root: Path, *, planned: bool = True) -> Case:
@@ -72,7 +72,7 @@ def test_one_that_nobody_has_seen_whole_is_made(tmp_path: Path) -> None:
 def test_one_that_came_back_is_made(tmp_path: Path) -> None:
     case = gone(tmp_path)
     remove(case)
-    again = {"condition": TableCondition.LIVE, "reason": None, "since_seq": None, "generation": 1}
+    again = {"condition": TableCondition.ACTIVE, "reason": None, "since_seq": None, "generation": 1}
     case.history.commit(row(99), states={PLAIN: again})
     plan = case.history.plan()
     assert plan.delayed == {}

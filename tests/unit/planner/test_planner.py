@@ -201,7 +201,7 @@ def test_a_blocked_table_that_stands_at_its_event_reads_nothing(history: History
     apply(history, 2)
     plan = history.plan()
     assert (plan.tables, plan.b) == ((), history.last_number)
-    assert plan.delayed == {T: "blocked since sequence 3: retype"}
+    assert plan.delayed == {T: "schema-blocked since sequence 3: retype"}
 
 
 def test_progress_of_every_table(history: History) -> None:

@@ -87,7 +87,7 @@ def test_what_a_plan_leaves_waiting_is_told(tmp_path: Path) -> None:
     assert (plan.b, [one.more for one in plan.descriptions]) == (2, [True])
 
 
-@pytest.mark.parametrize("condition", [TableCondition.PARKED, TableCondition.BLOCKED])
+@pytest.mark.parametrize("condition", [TableCondition.QUARANTINED, TableCondition.SCHEMA_BLOCKED])
 def test_a_table_that_stands_still_is_left(history: History, condition: TableCondition) -> None:
     reason = {"condition": condition, "since_seq": 3, "reason": "for a test"}
     history.commit(states={T: reason})

@@ -56,7 +56,7 @@ def history(tmp_path: Path) -> History:
     return made
 
 
-def test_a_parked_table_stops_before_the_event_and_others_go_on(history: History) -> None:
+def test_a_quarantined_table_stops_before_the_event_and_others_go_on(history: History) -> None:
     react(history, rename="park")
     plan = history.plan()
     assert {table.table: table.b for table in plan.tables} == {T: 3, U: 5}
@@ -87,17 +87,17 @@ def test_status_says_that_a_table_waits_for_a_decision(
     apply(history, 5, U)
     history.commit(row(9, U))
     (waits, works) = read_status(history.settings).tables
-    assert (waits.state, waits.since_seq, waits.up_to_date) == (TableStage.BLOCKED, 7, False)
+    assert (waits.state, waits.since_seq, waits.up_to_date) == (TableStage.SCHEMA_BLOCKED, 7, False)
     assert waits.late is not None
     assert waits.late.stage is Stage.TABLE
-    assert works.state is TableStage.LIVE
+    assert works.state is TableStage.ACTIVE
     show_status(history.settings, as_json=False)
     reported = capsys.readouterr().out
     assert "set on_change.rename to apply or ignore" in reported
-    assert f"{T} is late by table: it is blocked, as said above" in reported
-    assert (reported.count("was renamed to 'b'"), "parked" in reported) == (1, False)
+    assert f"{T} is late by table: it is schema-blocked, as said above" in reported
+    assert (reported.count("was renamed to 'b'"), "quarantined" in reported) == (1, False)
     react(history, rename="apply")
-    assert read_status(history.settings).tables[0].state is TableStage.LIVE
+    assert read_status(history.settings).tables[0].state is TableStage.ACTIVE
 
 
 @pytest.mark.parametrize(("reaction", "ignored"), [("apply", ()), ("ignore", (StepKind.RENAME,))])
@@ -132,7 +132,7 @@ def test_a_target_that_is_removed_begins_behind_the_event_with_a_later_dump(
     assert (table.start_seq, table.b, table.schema) == (low, 6, RENAMED)
 
 
-def test_a_generation_is_not_parked_before_what_came_before_it(tmp_path: Path) -> None:
+def test_a_generation_is_not_quarantined_before_what_came_before_it(tmp_path: Path) -> None:
     made = History(tmp_path)
     made.commit(Shaped(PLAIN))
     made.commit(row(1))

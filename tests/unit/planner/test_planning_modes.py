@@ -264,7 +264,7 @@ def test_what_others_did_since_our_last_commit_ends_the_claim_at_once(tmp_path: 
     history.commit(Shaped(schema), row(1), states={T: {"complete_seq": 1}})
     apply(history, 1)
     found = applied_state(history.settings).tables[T]
-    assert (found.up_to_date, found.state) == (True, TableStage.LIVE)
+    assert (found.up_to_date, found.state) == (True, TableStage.ACTIVE)
     assert found.complete_through_us is not None
     table = DeltaTable(history.target(T).removeprefix("file://"))
     table.alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})

@@ -99,7 +99,7 @@ def test_nothing_is_merged_into_a_target_of_the_lost_chain(
     assert (plan.tables, plan.strayed) == ((), (T,))
     assert f"`tideline rebuild {T}`" in plan.delayed[T]
     found = applied_state(now.settings).tables[T]
-    assert (found.state, found.reason) == (TableStage.BLOCKED, plan.delayed[T])
+    assert (found.state, found.reason) == (TableStage.TARGET_BLOCKED, plan.delayed[T])
     assert (found.merged, found.complete_through_us, found.up_to_date) == (None, None, False)
 
 

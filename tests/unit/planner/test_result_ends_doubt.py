@@ -36,9 +36,9 @@ def history(tmp_path: Path) -> History:
 
 
 def doubt(history: History, times: int, since: int = 1) -> None:
-    """The source's table is found unproven for the ``times``-th time."""
+    """The source's table is found in doubt for the ``times``-th time."""
     state = {
-        "condition": TableCondition.UNPROVEN,
+        "condition": TableCondition.NEEDS_RESNAPSHOT,
         "since_seq": since,
         "reason": "the table was rewritten",
         "doubts": times,
@@ -79,12 +79,12 @@ def test_a_proof_ends_a_doubt_of_the_source(history: History) -> None:
     doubt(history, 1)
     assert [one.table for one in read_preview(history.settings, None).dumps] == [T]
     doubted = table(history)
-    assert (doubted.state, doubted.complete_through_us) == (TableStage.UNPROVEN, None)
+    assert (doubted.state, doubted.complete_through_us) == (TableStage.NEEDS_RESNAPSHOT, None)
     assert doubted.late is not None and doubted.late.stage is Stage.TABLE
     verified = prove(history)
     assert verified.doubts == 1
     proven = table(history)
-    assert (proven.state, proven.reason, proven.since_seq) == (TableStage.LIVE, None, None)
+    assert (proven.state, proven.reason, proven.since_seq) == (TableStage.ACTIVE, None, None)
     assert proven.verified is not None and proven.verified.invalid is None
     newest = HEARTBEAT_US + 3 * SECOND
     assert proven.complete_through_us == newest
@@ -102,16 +102,19 @@ def test_a_doubt_that_comes_after_it_is_one_and_ends_the_proof(history: History)
     verified = prove(history)
     doubt(history, 2)
     found = table(history)
-    assert (found.state, found.since_seq) == (TableStage.UNPROVEN, 1)
+    assert (found.state, found.since_seq) == (TableStage.NEEDS_RESNAPSHOT, 1)
     assert found.complete_through_us is None
     assert found.verified is not None
-    assert found.verified.invalid == "it is unproven since seq 1: the table was rewritten"
+    assert (
+        found.verified.invalid
+        == "its state is needs-resnapshot since seq 1: the table was rewritten"
+    )
     history.commit(row(2))
     [plan] = plan_merge(history.settings, plan_id="later").tables
     assert plan.complete_through_us is None
     apply(history, history.last_number)
     keep(history, msgspec.structs.replace(verified, doubts=2))
-    assert table(history).state is TableStage.LIVE
+    assert table(history).state is TableStage.ACTIVE
 
 
 def test_a_proof_from_before_a_doubt_stands_beside_it(history: History) -> None:
@@ -120,7 +123,7 @@ def test_a_proof_from_before_a_doubt_stands_beside_it(history: History) -> None:
     apply(history, history.last_number)
     doubt(history, 1, since=verified.seq + 1)
     found = table(history)
-    assert (found.state, found.since_seq) == (TableStage.UNPROVEN, verified.seq + 1)
+    assert (found.state, found.since_seq) == (TableStage.NEEDS_RESNAPSHOT, verified.seq + 1)
     assert found.verified is not None
     assert (found.verified.seq, found.verified.invalid) == (verified.seq, None)
 
@@ -139,7 +142,7 @@ def test_rows_that_were_read_before_the_doubt_was_found_prove_nothing_of_it(
 def test_a_worker_that_does_not_count_doubts_has_none_ended(history: History) -> None:
     doubt(history, 0)
     assert prove(history).doubts == 0
-    assert table(history).state is TableStage.UNPROVEN
+    assert table(history).state is TableStage.NEEDS_RESNAPSHOT
 
 
 def test_a_proof_ends_what_others_did_before_it_and_not_what_they_do_after(
@@ -149,18 +152,18 @@ def test_a_proof_ends_what_others_did_before_it_and_not_what_they_do_after(
     more = pa.table({"id": pa.array([9], pa.int32())})
     write_deltalake(path, more, mode="append")
     changed = table(history)
-    assert (changed.state, changed.complete_through_us) == (TableStage.UNPROVEN, None)
+    assert (changed.state, changed.complete_through_us) == (TableStage.NEEDS_RESNAPSHOT, None)
     prove(history)
     proven = table(history)
-    assert proven.state is TableStage.LIVE
+    assert proven.state is TableStage.ACTIVE
     assert proven.complete_through_us is not None
     assert external_of(applied_state(history.settings).tables[T]) == ()
     write_deltalake(path, more, mode="append")
     again = table(history)
-    assert again.state is TableStage.UNPROVEN
+    assert again.state is TableStage.NEEDS_RESNAPSHOT
     assert again.verified is not None and again.verified.invalid is not None
     DeltaTable(path).optimize.compact()
-    assert table(history).state is TableStage.UNPROVEN
+    assert table(history).state is TableStage.NEEDS_RESNAPSHOT
 
 
 def test_a_table_that_was_never_dumped_is_complete_once_it_is_proven(history: History) -> None:

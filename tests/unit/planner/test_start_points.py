@@ -81,7 +81,7 @@ def test_a_table_with_a_trouble_of_its_own_hides_no_other(tmp_path: Path) -> Non
     stands(history, 2)
     stands(history, 3, mode=Mode.HISTORY, table=U)
     (t, u) = read_status(history.settings).tables
-    assert (t.state, t.since_seq) == (TableStage.BLOCKED, 5)
+    assert (t.state, t.since_seq) == (TableStage.SCHEMA_BLOCKED, 5)
     assert "on_change.rename is park" in (t.reason or "")
-    assert u.state is TableStage.BLOCKED
+    assert u.state is TableStage.TARGET_BLOCKED
     assert "drops the past" in (u.reason or "")

@@ -133,7 +133,7 @@ def test_what_no_merge_brings_on_is_not_even_read(
     monkeypatch.setattr(verification, "stuck", lambda *_: {T: "blocked before sequence 7"})
     found = run(jobs)
     assert (found.outcome, found.reason) == (
-        VerificationOutcome.UNPROVEN,
+        VerificationOutcome.NOT_COMPARED,
         "blocked before sequence 7",
     )
     assert (jobs.asked, jobs.merged, jobs.plans) == ([], [], [])
@@ -287,11 +287,11 @@ def test_more_differences_than_are_listed_dump_the_table(run: Callable[..., Tabl
     ]
 
 
-def test_a_table_that_could_not_be_read_is_unproven(run: Callable[..., TableResult]) -> None:
+def test_a_table_that_could_not_be_read_is_not_compared(run: Callable[..., TableResult]) -> None:
     jobs = Jobs(lambda _: EQUAL)
     jobs.answer = RequestState.FAILED
     verified = run(jobs)
-    assert (verified.outcome, verified.reason) == (VerificationOutcome.UNPROVEN, "it is gone")
+    assert (verified.outcome, verified.reason) == (VerificationOutcome.NOT_COMPARED, "it is gone")
     assert verdict(verified) == "not proven"
 
 

@@ -202,8 +202,8 @@ def test_a_dump_that_healed_a_doubt_may_hold_what_no_change_tells(history: Histo
     accept(history)
     finished = read(history, 0)
     low = history.last_seq
-    history.commit(states={T: {"condition": TableCondition.UNPROVEN, "since_seq": low}})
-    healed = {T: {"condition": TableCondition.LIVE}}
+    history.commit(states={T: {"condition": TableCondition.NEEDS_RESNAPSHOT, "since_seq": low}})
+    healed = {T: {"condition": TableCondition.ACTIVE}}
     last = history.commit(row(1, "r"), deletes_before=[(T, low)], states=healed).manifest_number
     apply(history, last)
     assert "in doubt" in planned(history, finished).plan.delayed[T]
@@ -222,7 +222,9 @@ def test_a_dump_of_a_table_in_no_doubt_brings_nothing_new(history: History) -> N
 def test_a_blocked_table_is_held(history: History) -> None:
     accept(history)
     finished = read(history, 0)
-    history.commit(states={T: {"condition": TableCondition.BLOCKED, "reason": "another type"}})
+    history.commit(
+        states={T: {"condition": TableCondition.SCHEMA_BLOCKED, "reason": "another type"}}
+    )
     apply(history, finished)
     assert planned(history, finished).plan.delayed == {T: "it is blocked: another type"}
 

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.fixtures.commits import commit_of_ours
 from tideline.contract.errors import CorruptData
-from tideline.contract.external_commits import UNPROVEN_PROPERTY, Unproven
+from tideline.contract.external_commits import UNHEALED_PROPERTY, UnhealedCommits
 from tideline.contract.plan import CommitMetadata, app_id
 from tideline.warehouse.delta.log import parse_commit
 from tideline.warehouse.state import TargetState, read_target
@@ -22,8 +22,8 @@ ROWS = pa.table({"id": pa.array([1], pa.int32())})
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    noted = Unproven(("version 7: UPDATE",), 5).text()
-    properties = {"tideline.table": "public.t", UNPROVEN_PROPERTY: noted}
+    noted = UnhealedCommits(("version 7: UPDATE",), 5).text()
+    properties = {"tideline.table": "public.t", UNHEALED_PROPERTY: noted}
     folder = tmp_path / "t"
     DeltaTable.create(folder, ROWS.schema, configuration=properties, raise_if_key_not_exists=False)
     return folder
@@ -31,9 +31,9 @@ def path(tmp_path: Path) -> Path:
 
 def ours(path: Path, number: int, *, read_version: int | None = None, says: bool = True) -> None:
     """A commit of a merge; one that does not say anything is as if the log had lost it."""
-    unproven = ("version 2: DELETE",)
+    unhealed = ("version 2: DELETE",)
     commit_metadata = CommitMetadata(
-        APP, "shop", "one", "p", 0, number, number, None, unproven, read_version=read_version
+        APP, "shop", "one", "p", 0, number, number, None, unhealed, read_version=read_version
     )
     commit_of_ours(path, ROWS, APP, number, commit_metadata if says else None)
 
@@ -53,7 +53,7 @@ def test_what_a_merge_did_not_look_at_is_told_as_what_came_behind_it(path: Path)
     ours(path, 2, read_version=2)
     found = read(path)
     assert (found.applied, found.external) == (2, ("version 3: WRITE",))
-    assert found.unproven == ("version 2: DELETE",), "the stamp's word, not the older property's"
+    assert found.unhealed == ("version 2: DELETE",), "the stamp's word, not the older property's"
     theirs(path)
     assert read(path).external == ("version 5: WRITE", "version 3: WRITE")
     ours(path, 3, read_version=5)
@@ -82,10 +82,10 @@ def test_what_the_log_has_lost_is_noted_in_the_tables_properties(path: Path) -> 
     ours(path, 1, says=False)
     found = read(path)
     assert (found.applied, found.commit_metadata) == (1, None)
-    assert found.unproven == ("version 7: UPDATE",)
+    assert found.unhealed == ("version 7: UPDATE",)
 
 
 def test_a_note_that_somebody_changed_is_named() -> None:
-    assert Unproven.parse(None) == Unproven()
+    assert UnhealedCommits.parse(None) == UnhealedCommits()
     with pytest.raises(CorruptData, match="others have changed"):
-        Unproven.parse("[]")
+        UnhealedCommits.parse("[]")

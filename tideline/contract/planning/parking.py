@@ -1,7 +1,7 @@
 """Stops a table's plan where its owner wants to decide (``park``), and explains the choice.
 
 Such a table is *blocked*, like one whose change no target can take: it is captured, and its merges
-end before the change. *Parked* are tables of which nothing is captured.
+end before the change. *Quarantined* are tables of which nothing is captured.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _LOST_HISTORY = (
     "the target was set back behind what is applied (RESTORE), and lacks what it kept since, which"
     " no dump can show: run {command}"
 )
-_DELAYED = (TableCondition.PARKED, TableCondition.BLOCKED)
+_DELAYED = (TableCondition.QUARANTINED, TableCondition.SCHEMA_BLOCKED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +131,13 @@ def spans_of(
 
 def _condition(table: TableState) -> str:
     since = "" if table.since_seq is None else f" since sequence {table.since_seq}"
-    return f"{table.condition.value}{since}: {table.reason or 'no reason given'}"
+    return f"{table.condition.shown}{since}: {table.reason or 'no reason given'}"
 
 
 def _limit(table: TableState, run: Sequence[Manifest], a: int) -> int:
     """Return the last manifest that the table may be merged to: a blocked one stops before its
     event."""
-    if table.condition is not TableCondition.BLOCKED or table.since_seq is None:
+    if table.condition is not TableCondition.SCHEMA_BLOCKED or table.since_seq is None:
         return run[-1].manifest_number
     return _last_before(table.since_seq, run, a)
 

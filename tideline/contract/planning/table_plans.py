@@ -131,7 +131,7 @@ def complete_through(state: TableState, last: Manifest) -> int | None:
     """
     if state.complete_seq is None or last.last_seq < state.complete_seq:
         return None
-    doubted = state.condition in (TableCondition.UNPROVEN, TableCondition.PARKED)
+    doubted = state.condition in (TableCondition.NEEDS_RESNAPSHOT, TableCondition.QUARANTINED)
     if doubted and (state.since_seq is None or last.last_seq >= state.since_seq):
         return None
     return last.through_us

@@ -65,8 +65,8 @@ class Admission:
     def _condition(self, table: str, reason: str | None) -> str:
         """Return why nothing is read of a table."""
         if not self._state.captures(table):
-            return f"is parked: {reason}"
-        if self._state.tables[table].condition is TableCondition.BLOCKED:
+            return f"is quarantined: {reason}"
+        if self._state.tables[table].condition is TableCondition.SCHEMA_BLOCKED:
             return f"is blocked: {reason}"
         return "has no key to verify it by"
 
@@ -88,16 +88,16 @@ class Admission:
     def _serves(self, request: DumpRequest, table: str) -> bool:
         """Return whether the request can dump ``table``.
 
-        A parked table is not dumped: nothing of it is captured in the meantime. One that a value
-        had parked is taken up again by a dump of the whole table.
+        A quarantined table is not dumped: nothing of it is captured in the meantime. One that was
+        quarantined for a value is taken up again by a dump of the whole table.
         """
         state = self._state
         if request.verifies:
-            blocked = state.tables[table].condition is TableCondition.BLOCKED
+            blocked = state.tables[table].condition is TableCondition.SCHEMA_BLOCKED
             schema = state.schema(table)
             keyed = schema is not None and bool(schema.key)
             return state.captures(table) and not blocked and keyed
-        return state.captures(table) or (request.whole and state.parked(table) == VALUE)
+        return state.captures(table) or (request.whole and state.quarantined(table) == VALUE)
 
     def _comes_anyway(self, table: str) -> str | None:
         """Return why rows that a merge left pending need not be read again now.

@@ -139,7 +139,7 @@ class Intake:
             self._refuse_for_now(arrived, full)
             return
         for table in tables:
-            if state.parked(table) is not None:
+            if state.quarantined(table) is not None:
                 yield TakenUp(table)
         state.accept(request, tables)
         state.acknowledge(arrived.message_id, urgent=True)

@@ -45,7 +45,7 @@ class DumpProgress:
             state.update_dump(order.request_id, TableDump(table))
             return False
         if not state.captures(table):
-            state.fail_table(table, "the table is parked")
+            state.fail_table(table, "the table is quarantined")
             return False
         yield SchemaRead(facts.schema, facts)
         # Adopting can have restarted this dump: its low watermark was before the schema event.

@@ -3,7 +3,7 @@
 Such a chunk is read like a dump's, between two watermarks and by the same rules of visibility. But
 its rows get no sequences: they are the source's rows between two sequences, which a comparison
 takes into account. So nothing here may change the chain's state of a table: a chunk that does not
-fit ends its request or is read again, and never parks, proves or dumps a table.
+fit ends its request or is read again, and never quarantines, proves or dumps a table.
 """
 
 from __future__ import annotations
@@ -54,10 +54,14 @@ class ChunkVerification:
         if reason is None and chunk.key_overflow:
             reason = f"key column {', '.join(chunk.key_overflow)} has a value its type cannot hold"
         state = self._state.tables.get(table)
-        if reason is None and state is not None and state.condition is TableCondition.BLOCKED:
+        if (
+            reason is None
+            and state is not None
+            and state.condition is TableCondition.SCHEMA_BLOCKED
+        ):
             reason = f"the table is blocked: {state.reason}"
         if reason is None and not self._state.captures(table):
-            reason = "the table is parked"
+            reason = "the table is quarantined"
         if reason is not None:
             self._end(order, dump, reason)
             return False

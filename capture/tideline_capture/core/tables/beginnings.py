@@ -57,7 +57,7 @@ class Beginnings:
         begun = self._state.begun.get(table)
         if not seen.schema.key and not seen.keyless and seen.facts is None:
             self._state.forget_begun(table)
-        elif begun is not None and state is not None and state.gone:
+        elif begun is not None and state is not None and state.removed:
             yield from self._come_back(table, begun)
         elif begun is not None or (seen.starts_capture and state is None):
             yield from self._begin(seen, begun)
@@ -85,7 +85,7 @@ class Beginnings:
     def _is_awaited(self, table: str) -> bool:
         """Return whether nothing of the table is captured, only because it was absent."""
         state = self._state.tables.get(table)
-        return state is None or state.gone or (state.cause is not None and state.schema is None)
+        return state is None or state.removed or (state.cause is not None and state.schema is None)
 
     def _from(self, one: Begun) -> CapturedFrom:
         state = self._state
@@ -107,5 +107,5 @@ class Beginnings:
         target."""
         self._state.forget_begun(table)
         yield Joined(table)
-        yield from self._conditions.unpark(table, begun)
+        yield from self._conditions.recapture(table, begun)
         yield from self._blocks.begin_again(table, BACK)

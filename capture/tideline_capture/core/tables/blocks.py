@@ -28,7 +28,7 @@ from tideline_capture.core.tables.states import TableStates
 
 PARTING = (StepKind.RETYPE, StepKind.KEY)
 """The steps that no target can take."""
-_PROVING = (SnapshotReason.FOLLOW_UP, SnapshotReason.UNPROVEN)
+_PROVING = (SnapshotReason.FOLLOW_UP, SnapshotReason.DOUBT)
 
 
 class Blocks:
@@ -48,7 +48,7 @@ class Blocks:
     def restart(self, table: str) -> Effects:
         """Request the dump that a blocked table waits for, where the settings say so."""
         state = self._state.tables[table]
-        if state.condition is not TableCondition.BLOCKED or state.cause is not None:
+        if state.condition is not TableCondition.SCHEMA_BLOCKED or state.cause is not None:
             return
         wanted = self._follows(table, state) and not state.left_blocked
         if wanted and not self._state.requests.dumps_all(table, asked_since=_last(state)):
@@ -76,7 +76,7 @@ class Blocks:
         take."""
         policy = self._state.policy
         if not state.blocked_by:
-            return policy.unproven
+            return policy.doubted
         return all(policy.applies(table, kind) for kind in state.blocked_by)
 
     def _settle_open(self, table: str) -> None:

@@ -8,7 +8,7 @@ changed whose commit the log had before C, but which was not visible yet to the 
 
 from __future__ import annotations
 
-from tideline.contract.manifest import GONE, TableState
+from tideline.contract.manifest import REMOVED, TableState
 from tideline.contract.reasons import SnapshotReason
 from tideline_capture.core.effects import Deciding, Effects, Joined, SnapshotWanted
 from tideline_capture.core.events import Watermark
@@ -103,16 +103,18 @@ class SeenRounds:
         table = facts.table
         if facts.problem is not None or facts.schema is None:
             reason = facts.problem or "it has no columns"
-            yield from self._conditions.park(table, reason=reason, hint=facts.hint, cause=CATALOG)
+            yield from self._conditions.quarantine(
+                table, reason=reason, hint=facts.hint, cause=CATALOG
+            )
             return False
         if not facts.membership:
             return False  # It left the publication in this very round; the next one adds it again.
         state = self._state.tables.get(table)
         if state is None or state.schema is None:
             return (yield from self._first_seen(facts))
-        parked = self._state.parked(table)
-        if parked is not None:
-            if parked == CATALOG:
+        quarantined = self._state.quarantined(table)
+        if quarantined is not None:
+            if quarantined == CATALOG:
                 yield from self._return(facts, state)
             return False
         drifted = yield from self._drift(facts, state.catalog)
@@ -154,16 +156,16 @@ class SeenRounds:
         return self._beginnings.first_seen(facts.table)
 
     def _return(self, facts: TableFacts, state: TableState) -> Effects:
-        """Capture a parked table again; a dump makes up for what was missed."""
+        """Capture a quarantined table again; a dump makes up for what was missed."""
         table, since = facts.table, state.since_seq
         yield Joined(table)
-        yield from self._conditions.unpark(table, self._beginnings.here())
+        yield from self._conditions.recapture(table, self._beginnings.here())
         yield from self._settle(facts, None)
-        if state.was_gone or state.gone:
+        if state.was_removed or state.removed:
             yield from self._blocks.begin_again(table, BACK)
             return
         since = since if since is not None else self._state.last_seq
-        reason = f"it was parked: {state.reason}"
+        reason = f"it was quarantined: {state.reason}"
         yield from self._conditions.doubt(table, since=since, reason=reason)
 
     def _miss(self, present: set[str]) -> Effects:
@@ -179,4 +181,6 @@ class SeenRounds:
         self.caught_up &= absent == again
         for table in list(self._state.tables):
             if table in again:
-                yield from self._conditions.park(table, reason=GONE, hint=None, cause=CATALOG)
+                yield from self._conditions.quarantine(
+                    table, reason=REMOVED, hint=None, cause=CATALOG
+                )

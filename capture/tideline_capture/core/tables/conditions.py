@@ -1,4 +1,4 @@
-"""Changes a table's schema in force, and whether it is captured, proven, parked.
+"""Changes a table's schema in force, and whether it is captured, doubted, quarantined.
 
 Every step mints or records what a successor must know, in the open segment.
 """
@@ -27,7 +27,7 @@ from tideline_capture.core.tables.blocks import Blocks, parted_by, unblocks
 from tideline_capture.core.tables.notes import LogNotes
 from tideline_capture.core.tables.states import Adopted, TableStates
 
-_FOLLOW_UP, _UNPROVEN = SnapshotReason.FOLLOW_UP, SnapshotReason.UNPROVEN
+_FOLLOW_UP, _DOUBT = SnapshotReason.FOLLOW_UP, SnapshotReason.DOUBT
 
 
 class Conditions:
@@ -75,7 +75,7 @@ class Conditions:
         yield Disturbed(table, "a schema change")
         self._notes.schema_changed(table)
         what = ", ".join(adopted.changes)
-        if adopted.verdict is Verdict.UNPROVEN:
+        if adopted.verdict is Verdict.DOUBTFUL:
             since = self._notes.last_equal(table, seq)
             yield from self.doubt(table, since=since, reason=f"schema change: {what}")
         elif adopted.verdict is Verdict.INCOMPATIBLE:
@@ -95,31 +95,31 @@ class Conditions:
         for table in [table for table in tables if state.captures(table)]:
             if self._blocked(table) and not state.requests.dumps_all(table):
                 continue  # Any dump that restarts its target will begin after this.
-            self._tables.unprove(table, since=state.last_seq, reason=reason)
+            self._tables.mark_doubted(table, since=state.last_seq, reason=reason)
             if not state.requests.awaits_dump(table):
                 due.append(table)
-        if due and state.policy.unproven:
+        if due and state.policy.doubted:
             yield SnapshotWanted(tuple(due), _FOLLOW_UP)
 
-    def unpark(self, table: str, begun: CapturedFrom) -> Effects:
+    def recapture(self, table: str, begun: CapturedFrom) -> Effects:
         """Capture ``table`` again, with the schema that the log announced in the meantime."""
-        self._tables.unpark(table, begun)
+        self._tables.recapture(table, begun)
         if table in self.observed:
             yield from self.adopt(self.observed[table])
 
     def take_up(self, table: str) -> Effects:
-        """Capture a table again that a value had parked: a dump of it is requested."""
-        parked, state = self._state.tables[table], self._state
-        since = parked.since_seq or state.next_seq
-        yield from self.unpark(table, CapturedFrom(state.next_seq))
-        self._tables.unprove(table, since=since, reason=parked.reason or "")
+        """Capture a table again that a value had quarantined: a dump of it is requested."""
+        quarantined, state = self._state.tables[table], self._state
+        since = quarantined.since_seq or state.next_seq
+        yield from self.recapture(table, CapturedFrom(state.next_seq))
+        self._tables.mark_doubted(table, since=since, reason=quarantined.reason or "")
 
     def doubt(self, table: str, *, since: int, reason: str) -> Effects:
-        """Mark ``table`` unproven and ensure that a delete-complete dump follows."""
-        self._tables.unprove(table, since=since, reason=reason)
+        """Note that ``table`` needs a resnapshot; ensure that a delete-complete dump follows."""
+        self._tables.mark_doubted(table, since=since, reason=reason)
         restarted = self._state.requests.restart(table)
-        if not restarted and self._state.policy.unproven and not self._blocked(table):
-            yield SnapshotWanted((table,), _UNPROVEN)
+        if not restarted and self._state.policy.doubted and not self._blocked(table):
+            yield SnapshotWanted((table,), _DOUBT)
 
     def cancelled(self, requests: Iterable[tuple[str, tuple[str, ...]]]) -> Effects:
         """Follow up dumps of these tables that were cancelled, by request.
@@ -135,24 +135,24 @@ class Conditions:
             name
             for name in tables
             if (table := state.tables.get(name)) is not None
-            and table.condition is TableCondition.UNPROVEN
+            and table.condition is TableCondition.NEEDS_RESNAPSHOT
             and table.complete_seq is not None
             and not state.requests.dumps_all(name)
         ]
-        if due and state.policy.unproven:
-            yield SnapshotWanted(tuple(due), _UNPROVEN)
+        if due and state.policy.doubted:
+            yield SnapshotWanted(tuple(due), _DOUBT)
 
-    def park(self, table: str, *, reason: str, hint: str | None, cause: str) -> Effects:
+    def quarantine(self, table: str, *, reason: str, hint: str | None, cause: str) -> Effects:
         """Stop capturing ``table`` from the next sequence on."""
         seq = self._state.next_seq
-        if self._tables.park(table, seq=seq, reason=reason, hint=hint, cause=cause):
-            yield Disturbed(table, "the table was parked")
-        self._state.fail_table(table, f"the table is parked: {reason}")
+        if self._tables.quarantine(table, seq=seq, reason=reason, hint=hint, cause=cause):
+            yield Disturbed(table, "the table was quarantined")
+        self._state.fail_table(table, f"the table is quarantined: {reason}")
 
-    def park_value(self, table: str, column: str, seq: int) -> Effects:
-        """Park a table of which a batch has a key value, or a row, that no part can hold."""
+    def quarantine_value(self, table: str, column: str, seq: int) -> Effects:
+        """Quarantine a table of which a batch has a key value, or a row, that no part can hold."""
         if seq != self._state.next_seq:
-            raise InvariantBroken(f"parking {table} between the rows of a batch")
+            raise InvariantBroken(f"quarantining {table} between the rows of a batch")
         reason = f"key column {column} has a value that its type cannot hold"
         hint = "change the value or the column's type, then dump the table"
         if column == WHOLE_ROW:
@@ -160,7 +160,7 @@ class Conditions:
             how = self._state.policy.whole_rows
             by = f", by {how}," if how else ""
             hint = f"have whole rows logged{by} and dump the table then"
-        yield from self.park(table, reason=reason, hint=hint, cause=VALUE)
+        yield from self.quarantine(table, reason=reason, hint=hint, cause=VALUE)
 
     def dumped(self, done: SnapshotDone) -> None:
         """Take the end of a delete-complete dump: it may prove its table, and unblock it.
@@ -186,7 +186,7 @@ class Conditions:
             )
         if blocked and followed:
             reason = "changes that the log does not show came during its dump"
-            self._tables.unprove(table, since=low_seq, reason=reason)
+            self._tables.mark_doubted(table, since=low_seq, reason=reason)
 
     def _blocked(self, table: str) -> bool:
-        return self._state.tables[table].condition is TableCondition.BLOCKED
+        return self._state.tables[table].condition is TableCondition.SCHEMA_BLOCKED

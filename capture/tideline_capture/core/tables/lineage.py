@@ -161,7 +161,7 @@ def _verdict(
         doubts += [column.name in lineage.unknown for column in news]
     else:
         doubts += [not column.nullable for column in news] + [True for _ in gone]
-    return Verdict.UNPROVEN if any(doubts) else Verdict.NEUTRAL
+    return Verdict.DOUBTFUL if any(doubts) else Verdict.NEUTRAL
 
 
 def _is_exact(change: SchemaChange, lineage: Lineage) -> bool:

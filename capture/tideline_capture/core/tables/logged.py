@@ -48,7 +48,9 @@ class LoggedTables:
             if state.captures(table):
                 reason = f"columns have names of ours: {', '.join(reserved)}"
                 reason = reason if reserved else "it lost its key"
-                yield from self._conditions.park(table, reason=reason, hint=None, cause=CATALOG)
+                yield from self._conditions.quarantine(
+                    table, reason=reason, hint=None, cause=CATALOG
+                )
             return
         self._conditions.observed[table] = schema
         if not state.captures(table):
@@ -90,15 +92,15 @@ class LoggedTables:
         seq = state.mint()
         known = self._tables.state_steps(table, seen.steps)
         neutral = seen.neutral and known
-        verdict = Verdict.NEUTRAL if neutral else Verdict.UNPROVEN
+        verdict = Verdict.NEUTRAL if neutral else Verdict.DOUBTFUL
         text = seen.text if len(seen.text) <= _STATEMENT_MAX else seen.text[:_STATEMENT_MAX] + "…"
         form = state.tables[table].schema or ""
         state.record(SchemaEvent(seq, table, form, form, verdict.value, statement=text))
         # The next look at the catalog is not compared with the one before the statement.
         state.change_table(table, catalog=None)
         yield Disturbed(table, "a DDL statement")
-        unproven = state.tables[table].condition is TableCondition.UNPROVEN
-        if not neutral or (unproven and not state.requests.dumps_all(table)):
+        doubted = state.tables[table].condition is TableCondition.NEEDS_RESNAPSHOT
+        if not neutral or (doubted and not state.requests.dumps_all(table)):
             reason = "a DDL statement may have changed its rows"
             yield from self._conditions.doubt(table, since=seq, reason=reason)
 

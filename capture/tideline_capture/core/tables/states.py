@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tideline.contract.description import Description
-from tideline.contract.manifest import GONE, CapturedFrom, TableCondition, TableState
+from tideline.contract.manifest import REMOVED, CapturedFrom, TableCondition, TableState
 from tideline.contract.schema import TableSchema, Verdict
 from tideline.contract.steps import ColumnStep, Origin, StepKind, origins_after, steps_to
 from tideline_capture.core.facts import CatalogIdentity, TableFacts
@@ -58,7 +58,7 @@ class TableStates:
         if state.observed_steps is not None and by_log is None:
             words = "statements did other things to its columns"
             judged = JudgedChange(
-                _at_least_unproven(judged), judged.steps, (*judged.changes, words)
+                _at_least_doubtful(judged), judged.steps, (*judged.changes, words)
             )
         elif old.fingerprint == schema.fingerprint and not judged.steps:
             self._state.change_table(table, observed_steps=None)
@@ -131,35 +131,37 @@ class TableStates:
         dropped = {name: kind for name, kind in dropped.items() if name.lower() not in taken}
         self._state.change_table(table, dropped=dropped)
 
-    def park(self, table: str, *, seq: int, reason: str, hint: str | None, cause: str) -> bool:
+    def quarantine(
+        self, table: str, *, seq: int, reason: str, hint: str | None, cause: str
+    ) -> bool:
         """Stop capturing ``table`` from ``seq`` on; return whether that is new."""
         state = self._state.tables.get(table, TableState())
         if state.cause is not None and state.reason == reason:
             return False
-        blocked = state.condition is TableCondition.BLOCKED
+        blocked = state.condition is TableCondition.SCHEMA_BLOCKED
         self._state.change_table(
             table,
-            condition=state.condition if blocked else TableCondition.PARKED,
+            condition=state.condition if blocked else TableCondition.QUARANTINED,
             since_seq=state.since_seq if blocked else seq,
             reason=reason,
             hint=hint,
             cause=cause,
-            was_gone=state.was_gone or reason == GONE,
+            was_removed=state.was_removed or reason == REMOVED,
             numbers=None,
             observed_steps=None,
         )
         return True
 
-    def unprove(self, table: str, *, since: int, reason: str) -> None:
+    def mark_doubted(self, table: str, *, since: int, reason: str) -> None:
         """Mark that rows of ``table`` may differ since ``since``; a blocked table stays blocked."""
         state = self._state.tables[table]
-        if state.condition is TableCondition.BLOCKED:
+        if state.condition is TableCondition.SCHEMA_BLOCKED:
             return
-        if state.condition is TableCondition.UNPROVEN and state.since_seq is not None:
+        if state.condition is TableCondition.NEEDS_RESNAPSHOT and state.since_seq is not None:
             since = min(since, state.since_seq)
         self._state.change_table(
             table,
-            condition=TableCondition.UNPROVEN,
+            condition=TableCondition.NEEDS_RESNAPSHOT,
             doubts=state.doubts + 1,
             since_seq=since,
             reason=reason,
@@ -175,7 +177,7 @@ class TableStates:
         """
         self._state.change_table(table, blocked_seq=since, left_blocked=False)
         state = self._state.tables[table]
-        blocked = state.condition is TableCondition.BLOCKED
+        blocked = state.condition is TableCondition.SCHEMA_BLOCKED
         if blocked and by:
             if state.blocked_by:
                 kinds = tuple(dict.fromkeys((*state.blocked_by, *by)))
@@ -183,7 +185,7 @@ class TableStates:
             return
         self._state.change_table(
             table,
-            condition=TableCondition.BLOCKED,
+            condition=TableCondition.SCHEMA_BLOCKED,
             since_seq=state.since_seq if blocked else since,
             reason=reason,
             hint="dump the whole table: the target is then restarted with the new schema;"
@@ -195,7 +197,7 @@ class TableStates:
     def proven(self, table: str, *, first_low_seq: int, first_manifest: int, last_seq: int) -> None:
         """Take the end, at ``last_seq``, of a delete-complete dump that began after every doubt."""
         state = self._state.tables[table]
-        if state.condition is TableCondition.BLOCKED:
+        if state.condition is TableCondition.SCHEMA_BLOCKED:
             self._state.change_table(
                 table,
                 generation=state.generation + 1,
@@ -208,7 +210,7 @@ class TableStates:
             )
         self._state.change_table(
             table,
-            condition=TableCondition.LIVE,
+            condition=TableCondition.ACTIVE,
             since_seq=None,
             reason=None,
             hint=None,
@@ -216,13 +218,13 @@ class TableStates:
             complete_seq=last_seq,
         )
 
-    def unpark(self, table: str, begun: CapturedFrom) -> None:
+    def recapture(self, table: str, begun: CapturedFrom) -> None:
         """Capture ``table`` again; the caller records what it missed."""
         state = self._state.tables[table]
-        blocked = state.condition is TableCondition.BLOCKED
-        condition = state.condition if blocked else TableCondition.LIVE
+        blocked = state.condition is TableCondition.SCHEMA_BLOCKED
+        condition = state.condition if blocked else TableCondition.ACTIVE
         self._state.change_table(
-            table, condition=condition, cause=None, was_gone=False, captured_from=begun
+            table, condition=condition, cause=None, was_removed=False, captured_from=begun
         )
 
     def is_another(self, table: str, oid: int) -> bool:
@@ -231,8 +233,8 @@ class TableStates:
         return numbers is not None and oid not in (0, numbers.oid)
 
 
-def _at_least_unproven(judged: JudgedChange) -> Verdict:
-    return Verdict.UNPROVEN if judged.verdict is Verdict.NEUTRAL else judged.verdict
+def _at_least_doubtful(judged: JudgedChange) -> Verdict:
+    return Verdict.DOUBTFUL if judged.verdict is Verdict.NEUTRAL else judged.verdict
 
 
 def _observed(

@@ -28,7 +28,7 @@ from tideline_capture.sources.postgres.checks.facts import (
     read_relations,
     read_server,
 )
-from tideline_capture.sources.postgres.checks.tables import parked_reason
+from tideline_capture.sources.postgres.checks.tables import quarantined_reason
 from tideline_capture.sources.postgres.connect import connect, querying
 from tideline_capture.sources.postgres.names import publication_name
 from tideline_capture.sources.postgres.publication import not_added
@@ -83,7 +83,7 @@ def _assess(connection: Any, settings: Settings) -> Iterator[AssessedTable]:
         yield _assessed(one.table, facts, relation, sizes.get(facts.oid, (None, None)))
     for table, relation in relations.items():
         if relation.kind == _FOREIGN and matches(table, source.tables, source.exclude):
-            problem, hint = parked_reason(relation) or ("it is a foreign table", None)
+            problem, hint = quarantined_reason(relation) or ("it is a foreign table", None)
             yield AssessedTable(table, None, problem, hint)
 
 

@@ -58,7 +58,7 @@ def test_log_only_does_not_dump_what_it_sees_for_the_first_time() -> None:
     driver = Driver(core)
     driver.catalog(FACTS)
     assert core.next_order(now=1000.0) is None
-    assert condition(driver) is TableCondition.LIVE
+    assert condition(driver) is TableCondition.ACTIVE
 
 
 def test_sequences_are_contiguous_over_rows_truncates_and_schema_events() -> None:
@@ -284,48 +284,48 @@ class TestDumps:
 
 
 class TestConditions:
-    def test_a_table_without_a_key_is_parked_and_taken_up_when_it_gets_one(self) -> None:
+    def test_a_table_without_a_key_is_quarantined_and_taken_up_when_it_gets_one(self) -> None:
         driver = Driver()
         driver.catalog(facts_with(None, problem="it has no key", hint="add one"))
-        assert condition(driver) is TableCondition.PARKED
+        assert condition(driver) is TableCondition.QUARANTINED
         assert not driver.core.state.captures(TABLE)
         driver.catalog(FACTS)
         assert driver.core.state.captures(TABLE)
         driver.dump([(1, "a")])
-        assert condition(driver) is TableCondition.LIVE
+        assert condition(driver) is TableCondition.ACTIVE
 
     def test_a_key_value_that_does_not_fit_parks_until_a_dump_is_asked_for(self) -> None:
         driver = started()
         batch = LogBatch((), 0, (), None, False, np.array([], np.int64), ((TABLE, "id"),))
         driver.core.on_batch(batch, now=driver.now)
-        assert condition(driver) is TableCondition.PARKED
+        assert condition(driver) is TableCondition.QUARANTINED
         driver.catalog(FACTS)
-        assert condition(driver) is TableCondition.PARKED
+        assert condition(driver) is TableCondition.QUARANTINED
         driver.ask()
         driver.dump([(1, "a")])
-        assert condition(driver) is TableCondition.LIVE
+        assert condition(driver) is TableCondition.ACTIVE
 
     def test_a_nullable_column_is_adopted_without_a_dump(self) -> None:
         driver = started()
         driver.catalog(facts_with(WIDER, columns=("id", "v", "big")))
         sealed = driver.close_segment()
         assert [event.verdict for event in sealed.schema_events] == ["neutral"]
-        assert condition(driver) is TableCondition.LIVE
+        assert condition(driver) is TableCondition.ACTIVE
         assert driver.core.next_order(now=driver.now + 100) is None
 
-    def test_a_column_with_a_default_leaves_the_table_unproven_until_dumped(self) -> None:
+    def test_a_column_with_a_default_leaves_the_table_in_doubt_until_dumped(self) -> None:
         driver = started()
         facts = facts_with(WIDER, columns=("id", "v", "big"), backfilled=("big",))
         driver.log(None, SchemaSeen(WIDER))
         driver.catalog(facts)
-        assert condition(driver) is TableCondition.UNPROVEN
+        assert condition(driver) is TableCondition.NEEDS_RESNAPSHOT
         driver.dump([(1, "a")], facts=facts)
-        assert condition(driver) is TableCondition.LIVE
+        assert condition(driver) is TableCondition.ACTIVE
 
     def test_an_incompatible_change_blocks_until_a_full_dump_starts_a_generation(self) -> None:
         driver = started()
         driver.log(None, SchemaSeen(RETYPED))
-        assert condition(driver) is TableCondition.BLOCKED
+        assert condition(driver) is TableCondition.SCHEMA_BLOCKED
         assert driver.core.next_order(now=driver.now + 100) is None
         driver.ask()
         low = driver.core.state.last_seq
@@ -334,7 +334,7 @@ class TestConditions:
         driver.answer(order, [], facts=facts_with(RETYPED))
         driver.mark(WatermarkKind.HIGH, order.token)
         state = driver.core.state.tables[TABLE]
-        assert state.condition is TableCondition.LIVE
+        assert state.condition is TableCondition.ACTIVE
         assert (state.generation, state.generation_seq) == (1, low)
 
     @pytest.mark.parametrize(
@@ -347,17 +347,17 @@ class TestConditions:
         ],
         ids=["rewritten", "re-created", "partitions", "column replaced"],
     )
-    def test_what_the_log_does_not_tell_makes_a_table_unproven(self, facts: object) -> None:
+    def test_what_the_log_does_not_tell_leaves_a_table_in_doubt(self, facts: object) -> None:
         driver = started()
         driver.catalog(facts)  # type: ignore[arg-type]
-        assert condition(driver) is TableCondition.UNPROVEN
+        assert condition(driver) is TableCondition.NEEDS_RESNAPSHOT
         assert driver.order().table == TABLE
 
     def test_a_truncate_explains_new_storage(self) -> None:
         driver = started()
         driver.log(None, Truncated((TABLE,)))
         driver.catalog(facts_with(storage="11"))
-        assert condition(driver) is TableCondition.LIVE
+        assert condition(driver) is TableCondition.ACTIVE
 
     def test_a_round_that_the_log_disturbed_is_not_judged(self) -> None:
         driver = started()
@@ -367,12 +367,12 @@ class TestConditions:
         schema = driver.core.state.schema(TABLE)
         assert schema == WIDER
 
-    def test_a_lost_table_is_parked_and_its_dumps_fail(self) -> None:
+    def test_a_lost_table_is_quarantined_and_its_dumps_fail(self) -> None:
         driver = started()
         driver.ask()
         driver.catalog()
         driver.catalog()
-        assert condition(driver) is TableCondition.PARKED
+        assert condition(driver) is TableCondition.QUARANTINED
         assert driver.close_segment().finished[0].state is RequestState.FAILED
 
 
@@ -505,7 +505,7 @@ class TestReread:
         driver = dumping_wider()
         driver.change(("u", 3, "moved"), schema=WIDER, before=[20], unchanged=[["big"]])
         driver.change(("u", 4, "moved"), schema=WIDER, before=[21], unchanged=[["big"]])
-        assert condition(driver) is TableCondition.UNPROVEN
+        assert condition(driver) is TableCondition.NEEDS_RESNAPSHOT
         whole = [r for r in driver.close_segment().state.requests if r.request.keys is None]
         assert [dump.first_low_seq for dump in whole[0].dumps] == [None]
 

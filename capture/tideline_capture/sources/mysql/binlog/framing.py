@@ -55,7 +55,7 @@ class EventBuffer:
         self._bytes[: len(packets)] = packets
         self._end = len(packets)
         self._framed = 0
-        self._parked = b""
+        self._aside = b""
 
     def receive(self) -> int:
         """Take what has arrived, without waiting, and return the number of bytes. Raises OSError,
@@ -142,20 +142,22 @@ class EventBuffer:
                 piece for start, stop in ends for piece in _packets(view[start - 1 : stop])
             )
 
-    def park(self, first: int) -> None:
-        """Remove the event at place ``first``, and put everything behind it aside until `unpark`;
-        in the meantime `splice` fills the buffer."""
+    def set_aside(self, first: int) -> None:
+        """Remove the event at place ``first``, and put everything behind it aside.
+
+        In the meantime, until `take_back`, `splice` fills the buffer.
+        """
         behind = self.packets(first + 1, len(self.starts))
         with memoryview(self._bytes) as view:
-            self._parked = behind + bytes(view[self._framed : self._end])
+            self._aside = behind + bytes(view[self._framed : self._end])
         self._end = self._framed = self.starts[first] - LEAD_BYTES
         del self.starts[first:]
         self.checked = min(self.checked, first)
 
-    def unpark(self) -> None:
+    def take_back(self) -> None:
         """Continue with what was put aside."""
-        parked, self._parked = self._parked, b""
-        self.splice(len(self.starts), parked)
+        aside, self._aside = self._aside, b""
+        self.splice(len(self.starts), aside)
 
     def splice(self, first: int, *packets: Buffer) -> None:
         """Replace all events from place ``first`` on with ``packets``, in pieces and unframed (at

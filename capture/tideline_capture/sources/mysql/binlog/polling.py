@@ -126,7 +126,7 @@ class Poller:
                 buffer.splice(len(buffer.starts), *packets)
             else:
                 source.payload = None
-                buffer.unpark()
+                buffer.take_back()
             return buffer.frame(messages_max)
         if buffer.awaited() > source.event_bytes_max:
             raise self._too_large(buffer.awaited())
@@ -192,7 +192,7 @@ class Poller:
             done += 1
         if not done:
             source.payload = self._payload(events, 0)
-            buffer.park(first)
+            buffer.set_aside(first)
             return
         packets.append(buffer.packets(first + done, len(buffer.starts)))
         buffer.splice(first, *packets)

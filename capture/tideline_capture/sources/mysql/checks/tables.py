@@ -1,7 +1,7 @@
 """Preflight's checks of the tables: those that can be captured, those left out and why, and our
 own.
 
-A table that cannot be captured is *parked*: named, left out, and the others run. So that is a
+A table that cannot be captured is *quarantined*: named, left out, and the others run. So that is a
 warning; an error is anything that would make capture wrong or stop it.
 """
 
@@ -50,7 +50,7 @@ def check_tables(
             yield warning("pattern", text, _grant_select(pattern, user))
     for one in reports:
         if one.problem is not None:
-            yield warning("parked", f"{one.sql} is left out: {one.problem}", one.hint)
+            yield warning("quarantined", f"{one.sql} is left out: {one.problem}", one.hint)
     for one in captured:
         yield from _check_table(one, user, cascades)
     yield from _check_names(captured)

@@ -10,7 +10,7 @@ from tideline_capture.sources.postgres.checks.facts import (
     PublicationFacts,
     RelationFacts,
 )
-from tideline_capture.sources.postgres.checks.tables import parked_reason
+from tideline_capture.sources.postgres.checks.tables import quarantined_reason
 
 OPERATIONS = ("insert", "update", "delete", "truncate")
 
@@ -23,7 +23,7 @@ def check_publication(
 ) -> Iterator[Finding]:
     """Check that the publication ``name``, an SQL identifier, exists or can be made, and publishes
     all operations through the root, and all our tables."""
-    captured = [one for one in chosen if parked_reason(one) is None]
+    captured = [one for one in chosen if quarantined_reason(one) is None]
     create = create_statement(name, captured)
     if publication is None:
         strangers = [one.sql for one in captured if not one.owned]
@@ -87,7 +87,7 @@ def _check_members(
             f" ALTER PUBLICATION {name} ADD TABLE {one.sql};",
         )
     for one in chosen:
-        reason = parked_reason(one)
+        reason = quarantined_reason(one)
         if one.table in publication.published and reason is not None and one.identity != "f":
             drop = f"ALTER PUBLICATION {name} DROP TABLE {one.sql};"
             yield error(

@@ -1,7 +1,7 @@
 """Preflight's checks of the tables: those that can be captured, and those left out and why.
 
-A table that cannot be captured is *parked*: named, left out of the publication, and the others run.
-So that is a warning; an error is anything that would make capture wrong or stop it.
+A table that cannot be captured is *quarantined*: named, left out of the publication, and the others
+run. So that is a warning; an error is anything that would make capture wrong or stop it.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def check_tables(
     if not chosen:
         yield _nothing_matches(every)
         return
-    captured = [one for one in chosen if parked_reason(one) is None]
+    captured = [one for one in chosen if quarantined_reason(one) is None]
     yield how_many(len(captured), len(chosen))
     for one in chosen:
-        reason = parked_reason(one)
+        reason = quarantined_reason(one)
         if reason is not None:
-            yield warning("parked", f"{one.sql} is left out: {reason[0]}", reason[1])
+            yield warning("quarantined", f"{one.sql} is left out: {reason[0]}", reason[1])
     for one in captured:
         yield from _check_grants(one, role)
         yield from _check_columns(one)
     yield from _check_names(captured)
 
 
-def parked_reason(one: RelationFacts) -> tuple[str, str | None] | None:
+def quarantined_reason(one: RelationFacts) -> tuple[str, str | None] | None:
     """Return why a table cannot be captured, and the statement that changes it; None when it
     can."""
     alter = f"ALTER TABLE {one.sql}"
@@ -66,7 +66,7 @@ def check_images(
     it."""
     for one in chosen:
         logged = one.identity == "f" and set(one.leaf_identities) <= {"f"}
-        if key_configurations(one.table).image and not logged and parked_reason(one) is None:
+        if key_configurations(one.table).image and not logged and quarantined_reason(one) is None:
             yield warning(
                 "before_image",
                 f"the log holds of a row of {one.sql} before a change its key alone, so segments"

@@ -39,7 +39,7 @@ from tideline_capture.core.requests.table_selection import COMPARISONS_MAX, Tabl
 
 TABLE_BYTES = 400
 """Of a dump of a table in the open state, besides its name and its last key."""
-LIVE = TableState(TableCondition.LIVE, SCHEMA.fingerprint)
+LIVE = TableState(TableCondition.ACTIVE, SCHEMA.fingerprint)
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ class TestState:
         monkeypatch.setattr(open_requests, "REREAD_BYTES_MAX", 100)
         asked = driver(TABLE)
         asked.core.run(asked.core.intake.reread_wanted(RereadWanted(TABLE, (("1" * 100,),))))
-        assert asked.core.state.tables[TABLE].condition is TableCondition.UNPROVEN
+        assert asked.core.state.tables[TABLE].condition is TableCondition.NEEDS_RESNAPSHOT
 
     def test_answers_that_are_remembered(self) -> None:
         opened, recent = OpenRequests(OpenState()), RecentAnswers((), 256)

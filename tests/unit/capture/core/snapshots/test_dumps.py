@@ -86,7 +86,7 @@ class TestBegunAnew:
 
 
 class TestParked:
-    def test_a_parked_table_is_not_dumped(self) -> None:
+    def test_a_quarantined_table_is_not_dumped(self) -> None:
         driver = started()
         driver.catalog()
         driver.catalog()
@@ -94,10 +94,10 @@ class TestParked:
         driver.ask()
         sealed = driver.close_segment()
         assert [answer.state for answer in sealed.refused] == [RequestState.REFUSED]
-        assert "parked" in str(sealed.refused[0].error)
+        assert "quarantined" in str(sealed.refused[0].error)
         assert driver.core.next_order(now=1000.0) is None
 
-    def test_a_pattern_leaves_parked_tables_out(self) -> None:
+    def test_a_pattern_leaves_quarantined_tables_out(self) -> None:
         driver = started()
         driver.catalog(FACTS, dataclasses.replace(OTHER_FACTS, schema=None, problem="no key"))
         driver.ask(tables=("public.*",))
@@ -106,20 +106,20 @@ class TestParked:
 
     def test_a_repair_of_keys_does_not_take_a_table_up(self) -> None:
         driver = started()
-        parked = LogBatch((), 0, (), None, False, np.array([], np.int64), ((TABLE, "id"),))
-        driver.core.on_batch(parked, now=driver.now)
+        quarantined = LogBatch((), 0, (), None, False, np.array([], np.int64), ((TABLE, "id"),))
+        driver.core.on_batch(quarantined, now=driver.now)
         driver.ask(keys=(("1",),))
         assert driver.close_segment().refused[0].error is not None
-        assert driver.core.state.tables[TABLE].condition is TableCondition.PARKED
+        assert driver.core.state.tables[TABLE].condition is TableCondition.QUARANTINED
 
-    def test_a_table_that_loses_its_key_in_the_log_is_parked(self) -> None:
+    def test_a_table_that_loses_its_key_in_the_log_is_quarantined(self) -> None:
         driver = started()
         driver.ask()
         driver.log(None, SchemaSeen(KEYLESS))
         assert not driver.core.state.captures(TABLE)
         assert driver.close_segment().finished[0].state is RequestState.FAILED
         driver.catalog(FACTS)
-        assert driver.core.state.tables[TABLE].condition is TableCondition.UNPROVEN
+        assert driver.core.state.tables[TABLE].condition is TableCondition.NEEDS_RESNAPSHOT
         assert driver.core.state.schema(TABLE) == FACTS.schema
 
     def test_one_table_of_a_request_fails_durably(self) -> None:
@@ -128,13 +128,15 @@ class TestParked:
         driver.dump([], facts=OTHER_FACTS)
         driver.ask(tables=(TABLE, OTHER))
         driver.close_segment()
-        driver.core.run(driver.core.conditions.park(OTHER, reason="r", hint=None, cause="catalog"))
+        driver.core.run(
+            driver.core.conditions.quarantine(OTHER, reason="r", hint=None, cause="catalog")
+        )
         sealed = driver.close_segment()
         assert sealed.state_changed
         states = {dump.table: dump.state for dump in sealed.state.requests[0].dumps}
         assert states == {TABLE: "accepted", OTHER: "failed"}
 
-    def test_a_blocked_table_stays_blocked_while_it_is_parked_and_after(self) -> None:
+    def test_a_blocked_table_stays_blocked_while_it_is_quarantined_and_after(self) -> None:
         driver = started()
         retyped = TableSchema(TABLE, (SCHEMA.columns[0], Column("v", "int32", "integer")), ("id",))
         driver.log(None, SchemaSeen(retyped))
@@ -142,11 +144,11 @@ class TestParked:
         driver.catalog()
         driver.catalog()
         state = driver.core.state.tables[TABLE]
-        assert (state.condition, state.since_seq) == (TableCondition.BLOCKED, since)
+        assert (state.condition, state.since_seq) == (TableCondition.SCHEMA_BLOCKED, since)
         assert not driver.core.state.captures(TABLE)
         driver.catalog(facts_with(retyped))
         state = driver.core.state.tables[TABLE]
-        assert (state.condition, state.since_seq) == (TableCondition.BLOCKED, since)
+        assert (state.condition, state.since_seq) == (TableCondition.SCHEMA_BLOCKED, since)
         assert driver.core.state.captures(TABLE)
 
 

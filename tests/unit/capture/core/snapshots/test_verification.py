@@ -140,7 +140,7 @@ def test_what_parks_a_table_in_a_dump_only_ends_the_verification(fields: Any) ->
     driver.dump([(1, "a")], **fields)
     [answer] = driver.close_segment().finished
     assert answer.state is RequestState.FAILED
-    assert driver.core.state.tables[TABLE].condition is TableCondition.LIVE
+    assert driver.core.state.tables[TABLE].condition is TableCondition.ACTIVE
 
 
 def test_another_key_begins_it_again() -> None:
@@ -154,38 +154,38 @@ def test_another_key_begins_it_again() -> None:
     ]
 
 
-def test_an_unproven_table_stays_so() -> None:
+def test_a_table_in_doubt_stays_so() -> None:
     driver = started()
-    TableStates(driver.core.state).unprove(TABLE, since=1, reason="doubt")
+    TableStates(driver.core.state).mark_doubted(TABLE, since=1, reason="doubt")
     driver.ask("v1", purpose="verify")
     driver.dump([(1, "a")])
     driver.close_segment()
-    assert driver.core.state.tables[TABLE].condition is TableCondition.UNPROVEN
+    assert driver.core.state.tables[TABLE].condition is TableCondition.NEEDS_RESNAPSHOT
     assert len(driver.core.state.requests) == 0
 
 
 def test_a_cancelled_verification_asks_for_no_dump() -> None:
     driver = started()
-    TableStates(driver.core.state).unprove(TABLE, since=1, reason="doubt")
+    TableStates(driver.core.state).mark_doubted(TABLE, since=1, reason="doubt")
     driver.ask("v1", purpose="verify")
     command = Command("c1", Action.CANCEL, requests=("v1",))
     driver.core.on_arrival(CommandArrived("m", command))
     assert len(driver.core.state.requests) == 0
 
 
-def test_a_blocked_or_parked_table_is_refused_by_name() -> None:
+def test_a_blocked_or_quarantined_table_is_refused_by_name() -> None:
     driver = started()
     TableStates(driver.core.state).block(TABLE, since=1, reason="another type")
     driver.ask("v1", purpose="verify")
     [answer] = driver.close_segment().refused
     assert answer.error == f"table {TABLE} is blocked: another type"
-    TableStates(driver.core.state).park(
+    TableStates(driver.core.state).quarantine(
         TABLE, seq=2, reason="no identity", hint=None, cause="value"
     )
     driver.ask("v2", purpose="verify")
     [answer] = driver.close_segment().refused
-    assert answer.error == f"table {TABLE} is parked: no identity"
-    assert driver.core.state.parked(TABLE) == "value"
+    assert answer.error == f"table {TABLE} is quarantined: no identity"
+    assert driver.core.state.quarantined(TABLE) == "value"
 
 
 def test_a_successor_goes_on_behind_the_last_chunk() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.fixtures.core import CLOCK_US, FACTS, POLICY, SCHEMA, TABLE, Driver, facts_with
-from tideline.contract.manifest import GONE, CapturedFrom, OpenState, TableCondition, TableState
+from tideline.contract.manifest import REMOVED, CapturedFrom, OpenState, TableCondition, TableState
 from tideline.contract.request import DumpRequest
 from tideline.contract.schema import TableSchema
 from tideline_capture.core.events import (
@@ -147,27 +147,27 @@ def test_one_that_the_catalog_knows_just_so_is_captured_and_dumped() -> None:
 
 
 def test_a_table_that_was_gone_begins_a_generation_with_its_first_row() -> None:
-    parked = TableState(
-        condition=TableCondition.PARKED,
+    quarantined = TableState(
+        condition=TableCondition.QUARANTINED,
         schema=SCHEMA.fingerprint,
-        reason=GONE,
+        reason=REMOVED,
         cause="catalog",
-        was_gone=True,
+        was_removed=True,
     )
-    driver = Driver.of(OpenState(tables={TABLE: parked}), FACTS)
+    driver = Driver.of(OpenState(tables={TABLE: quarantined}), FACTS)
     driver.log(None, SchemaSeen(SCHEMA))
     assert not driver.core.state.captures(TABLE)
     driver.log(None, begins(), SchemaSeen(SCHEMA))
     state = driver.core.state.tables[TABLE]
     assert driver.core.state.captures(TABLE)
-    assert (state.condition, dumps(driver.core)) == (TableCondition.BLOCKED, ["anew"])
+    assert (state.condition, dumps(driver.core)) == (TableCondition.SCHEMA_BLOCKED, ["anew"])
     assert state.captured_from == CapturedFrom(1, AT_US, created=True)
 
 
-def test_one_that_was_parked_for_its_catalog_is_recreated() -> None:
+def test_one_that_was_quarantined_for_its_catalog_is_recreated() -> None:
     driver = Driver()
     driver.catalog(facts_with(None, problem="it has no primary key"))
-    assert driver.core.state.parked(TABLE) == "catalog"
+    assert driver.core.state.quarantined(TABLE) == "catalog"
     driver.log(None, SchemaSeen(SCHEMA))
     assert not driver.core.state.captures(TABLE)
     driver.log(None, ends(), begins(), SchemaSeen(SCHEMA))
@@ -175,10 +175,10 @@ def test_one_that_was_parked_for_its_catalog_is_recreated() -> None:
 
 
 def test_one_that_is_taken_up_by_a_dump_begins_there() -> None:
-    parked = TableState(
-        condition=TableCondition.PARKED, schema=SCHEMA.fingerprint, reason="…", cause="value"
+    quarantined = TableState(
+        condition=TableCondition.QUARANTINED, schema=SCHEMA.fingerprint, reason="…", cause="value"
     )
-    driver = Driver.of(OpenState(tables={TABLE: parked}), FACTS)
+    driver = Driver.of(OpenState(tables={TABLE: quarantined}), FACTS)
     driver.log(None, begins(), SchemaSeen(SCHEMA))
     assert not driver.core.state.captures(TABLE)
     driver.core.on_arrival(RequestArrived("1", DumpRequest("r", (TABLE,))))

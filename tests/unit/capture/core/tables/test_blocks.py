@@ -30,7 +30,7 @@ DDL = StatementSeen("ALTER TABLE t MODIFY v INT", (TABLE,), False)
 def blocked(driver: Driver | None = None) -> Driver:
     driver = driver or started()
     driver.log(None, SchemaSeen(RETYPED))
-    assert state_of(driver)[0] is TableCondition.BLOCKED
+    assert state_of(driver)[0] is TableCondition.SCHEMA_BLOCKED
     return driver
 
 
@@ -55,7 +55,7 @@ def test_a_dump_that_somebody_asks_for_starts_it_again() -> None:
     driver = blocked()
     driver.ask("again")
     driver.dump([], facts=NEW)
-    assert state_of(driver) == (TableCondition.LIVE, 1)
+    assert state_of(driver) == (TableCondition.ACTIVE, 1)
     assert driver.core.state.tables[TABLE].blocked_by == ()
 
 
@@ -65,7 +65,7 @@ def test_a_dump_that_was_asked_for_before_ends_and_starts_nothing() -> None:
     driver.dump([(1, "a")], complete=False)
     blocked(driver)
     driver.dump([], facts=NEW)
-    assert state_of(driver) == (TableCondition.BLOCKED, 0)
+    assert state_of(driver) == (TableCondition.SCHEMA_BLOCKED, 0)
     (answer,) = driver.close_segment().finished
     assert (answer.request_id, answer.state) == ("before", RequestState.DONE)
 
@@ -75,7 +75,7 @@ def test_one_that_had_not_begun_starts_nothing_either() -> None:
     driver.ask("before")
     blocked(driver)
     driver.dump([], facts=NEW)
-    assert state_of(driver) == (TableCondition.BLOCKED, 0)
+    assert state_of(driver) == (TableCondition.SCHEMA_BLOCKED, 0)
 
 
 def test_a_dump_of_the_workers_own_that_was_to_prove_it_ends() -> None:
@@ -88,7 +88,7 @@ def test_a_dump_of_the_workers_own_that_was_to_prove_it_ends() -> None:
     assert driver.close_segment().finished[-1].state is RequestState.FAILED
     driver.log(None, DDL, CascadeSeen((TABLE,)))
     assert open_ids(driver) == []
-    assert state_of(driver) == (TableCondition.BLOCKED, 0)
+    assert state_of(driver) == (TableCondition.SCHEMA_BLOCKED, 0)
 
 
 def test_while_it_has_never_been_dumped_nothing_is_lost() -> None:
@@ -97,7 +97,7 @@ def test_while_it_has_never_been_dumped_nothing_is_lost() -> None:
     assert open_ids(driver) == ["initial"]
     blocked(driver)
     driver.dump([], facts=NEW)
-    assert state_of(driver) == (TableCondition.LIVE, 1)
+    assert state_of(driver) == (TableCondition.ACTIVE, 1)
 
 
 def test_doubts_during_the_dump_outlive_it() -> None:
@@ -108,10 +108,10 @@ def test_doubts_during_the_dump_outlive_it() -> None:
     driver.log(None, CascadeSeen((TABLE,)))
     driver.answer(order, [], facts=NEW)
     driver.mark(WatermarkKind.HIGH, order.token)
-    assert state_of(driver) == (TableCondition.UNPROVEN, 1)
+    assert state_of(driver) == (TableCondition.NEEDS_RESNAPSHOT, 1)
     assert open_ids(driver) == ["follow-up"]
     driver.dump([], facts=NEW)
-    assert state_of(driver) == (TableCondition.LIVE, 1)
+    assert state_of(driver) == (TableCondition.ACTIVE, 1)
 
 
 def applying(*kinds: StepKind) -> Driver:
@@ -127,7 +127,7 @@ def test_where_the_settings_say_so_the_worker_asks_for_the_dump() -> None:
     driver = blocked(applying(StepKind.RETYPE))
     assert open_ids(driver) == ["anew"]
     driver.dump([], facts=NEW)
-    assert state_of(driver) == (TableCondition.LIVE, 1)
+    assert state_of(driver) == (TableCondition.ACTIVE, 1)
 
 
 def test_what_they_say_of_another_kind_is_not_meant() -> None:
@@ -146,11 +146,11 @@ def test_a_dump_that_was_asked_for_between_two_changes_starts_nothing() -> None:
     driver.dump([], facts=again)
     driver.dump([], facts=again)
     assert "between" not in driver.core.state.requests
-    assert state_of(driver) == (TableCondition.BLOCKED, 0)
+    assert state_of(driver) == (TableCondition.SCHEMA_BLOCKED, 0)
     since = driver.core.state.tables[TABLE].since_seq
     driver.ask("behind")
     driver.dump([], facts=again)
-    assert state_of(driver) == (TableCondition.LIVE, 1)
+    assert state_of(driver) == (TableCondition.ACTIVE, 1)
     assert since is not None
     assert driver.core.state.tables[TABLE].generation_seq > since
 
@@ -162,7 +162,7 @@ def test_the_workers_own_follows_the_last_of_two_changes() -> None:
     driver.log(None, SchemaSeen(keyed))
     assert open_ids(driver) == ["anew"]
     driver.dump([], facts=facts_with(keyed))
-    assert state_of(driver) == (TableCondition.LIVE, 1)
+    assert state_of(driver) == (TableCondition.ACTIVE, 1)
     assert open_ids(driver) == []
 
 
@@ -184,7 +184,7 @@ def test_who_cancels_the_workers_own_wants_the_table_left_as_it_is() -> None:
     assert open_ids(later) == ["anew"], "another change is another matter"
     driver.ask("by hand")
     driver.dump([], facts=NEW)
-    assert state_of(driver) == (TableCondition.LIVE, 1)
+    assert state_of(driver) == (TableCondition.ACTIVE, 1)
 
 
 def test_another_change_that_they_say_to_park_at_ends_that_dump() -> None:
@@ -194,7 +194,7 @@ def test_another_change_that_they_say_to_park_at_ends_that_dump() -> None:
     driver.log(None, SchemaSeen(TableSchema(TABLE, RETYPED.columns, ("id", "v"))))
     assert driver.core.state.tables[TABLE].blocked_by == (StepKind.RETYPE, StepKind.KEY)
     assert open_ids(driver) == []
-    assert state_of(driver) == (TableCondition.BLOCKED, 0)
+    assert state_of(driver) == (TableCondition.SCHEMA_BLOCKED, 0)
 
 
 def test_settings_may_be_changed_while_it_waits() -> None:
@@ -213,21 +213,21 @@ class TestGone:
     def test_it_begins_again(self) -> None:
         driver = started()
         driver.catalog()
-        assert not driver.core.state.tables[TABLE].gone  # It may only be in an ALTER.
+        assert not driver.core.state.tables[TABLE].removed  # It may only be in an ALTER.
         driver.catalog()
-        assert driver.core.state.tables[TABLE].gone
+        assert driver.core.state.tables[TABLE].removed
         driver.catalog(FACTS)
-        assert state_of(driver) == (TableCondition.BLOCKED, 0)
+        assert state_of(driver) == (TableCondition.SCHEMA_BLOCKED, 0)
         event = driver.close_segment().schema_events[-1]
         assert (event.verdict, event.before) == ("incompatible", event.after)
         assert open_ids(driver) == ["anew"]
         assert driver.order().fence
         driver.core.dumps.scheduler.in_flight.clear()
         driver.dump([(7, "another")])
-        assert state_of(driver) == (TableCondition.LIVE, 1)
+        assert state_of(driver) == (TableCondition.ACTIVE, 1)
 
     def test_it_is_another_one_even_if_it_came_back_unfit(self) -> None:
-        """With a reason of its own to be parked, it is no less another table."""
+        """With a reason of its own to be quarantined, it is no less another table."""
         driver = started()
         driver.catalog()
         driver.catalog()
@@ -236,9 +236,9 @@ class TestGone:
         later = Driver.of(driver.close_segment().state, FACTS)
         later.core.state.mint(driver.core.state.last_seq)
         later.catalog(FACTS)
-        assert state_of(later) == (TableCondition.BLOCKED, 0)
+        assert state_of(later) == (TableCondition.SCHEMA_BLOCKED, 0)
         assert open_ids(later) == ["anew"]
-        assert not later.core.state.tables[TABLE].was_gone
+        assert not later.core.state.tables[TABLE].was_removed
 
     def test_even_when_it_was_blocked(self) -> None:
         driver = blocked()
@@ -267,6 +267,6 @@ def test_the_hint_for_missing_rows_has_the_sources_own_statement(statement: str,
     driver = Driver(make_core(policy=replace(POLICY, whole_rows=statement)))
     driver.catalog(FACTS)
     conditions = driver.core.conditions
-    for _ in conditions.park_value(TABLE, WHOLE_ROW, driver.core.state.next_seq):
+    for _ in conditions.quarantine_value(TABLE, WHOLE_ROW, driver.core.state.next_seq):
         pass
     assert driver.core.state.tables[TABLE].hint == hint

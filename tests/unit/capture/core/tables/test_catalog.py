@@ -67,7 +67,7 @@ class TestRounds:
         driver.begin_round("ours")
         driver.begin_round("foreign")
         driver.end_round("ours", facts_with(None, problem="p"))
-        assert condition(driver) is TableCondition.LIVE
+        assert condition(driver) is TableCondition.ACTIVE
 
 
 class TestFormAndVisibility:
@@ -81,7 +81,7 @@ class TestFormAndVisibility:
         driver.begin_round("r")
         driver.end_round("r", FACTS, snapshot=BEFORE_LATE)
         assert driver.core.state.schema(TABLE) == RETYPED
-        assert condition(driver) is TableCondition.LIVE
+        assert condition(driver) is TableCondition.ACTIVE
 
     def test_nor_of_a_truncate(self) -> None:
         driver = started()
@@ -89,15 +89,15 @@ class TestFormAndVisibility:
         driver.begin_round("r")
         driver.end_round("r", FACTS, snapshot=BEFORE_LATE)
         driver.catalog(facts_with(storage="11"))
-        assert condition(driver) is TableCondition.LIVE
+        assert condition(driver) is TableCondition.ACTIVE
 
     @pytest.mark.parametrize(
         ("changed_by", "columns_too", "found"),
         [
-            (7, False, TableCondition.LIVE),
-            (0, False, TableCondition.LIVE),
-            (8, False, TableCondition.UNPROVEN),
-            (7, True, TableCondition.UNPROVEN),
+            (7, False, TableCondition.ACTIVE),
+            (0, False, TableCondition.ACTIVE),
+            (8, False, TableCondition.NEEDS_RESNAPSHOT),
+            (7, True, TableCondition.NEEDS_RESNAPSHOT),
         ],
         ids=["the truncate", "not told", "another", "the same transaction"],
     )
@@ -124,7 +124,7 @@ class TestPublication:
     def test_a_table_that_was_out_of_it_for_a_while_is_dumped_behind_a_fence(self) -> None:
         driver = started()
         driver.catalog(facts_with(membership="2"))
-        assert condition(driver) is TableCondition.UNPROVEN
+        assert condition(driver) is TableCondition.NEEDS_RESNAPSHOT
         assert driver.order().fence
 
     def test_that_is_found_by_a_successor_too(self) -> None:
@@ -133,7 +133,7 @@ class TestPublication:
         state = before.core.state.open_state()
         after = Driver.of(state, FACTS)
         after.catalog(facts_with(membership="2"))
-        assert condition(after) is TableCondition.UNPROVEN
+        assert condition(after) is TableCondition.NEEDS_RESNAPSHOT
 
     def test_one_that_is_out_of_it_right_now_waits_for_the_next_round(self) -> None:
         driver = Driver()
@@ -152,8 +152,8 @@ class TestPublication:
 
 
 @pytest.mark.parametrize("reason", ["it has no key", "another"])
-def test_a_parked_table_says_why(reason: str) -> None:
+def test_a_quarantined_table_says_why(reason: str) -> None:
     driver = started()
     driver.catalog(facts_with(None, problem=reason, hint="h"))
     state = driver.core.state.tables[TABLE]
-    assert (state.condition, state.reason, state.hint) == (TableCondition.PARKED, reason, "h")
+    assert (state.condition, state.reason, state.hint) == (TableCondition.QUARANTINED, reason, "h")

@@ -56,7 +56,7 @@ class TestDescriptions:
         other = msgspec.structs.replace(state, description=None, complete_seq=before.complete_seq)
         assert other == before
 
-    def test_a_parked_table_is_not_described(self) -> None:
+    def test_a_quarantined_table_is_not_described(self) -> None:
         driver = started()
         lost = TableSchema(TABLE, SCHEMA.columns, ())
         driver.log(None, SchemaSeen(lost, description=self.wanted("one")))

@@ -24,7 +24,7 @@ def dropped() -> Driver:
     driver = started()
     driver.log(None, SchemaSeen(WITHOUT))
     driver.dump([], facts=facts_with(WITHOUT))
-    assert driver.core.state.tables[TABLE].condition is TableCondition.LIVE
+    assert driver.core.state.tables[TABLE].condition is TableCondition.ACTIVE
     assert driver.close_segment().state.tables[TABLE].dropped == {"v": "string"}
     return driver
 
@@ -33,7 +33,7 @@ def test_one_that_comes_back_as_it_was_is_taken() -> None:
     driver = dropped()
     driver.log(None, SchemaSeen(with_column("v", "string")))
     state = driver.core.state.tables[TABLE]
-    assert (state.condition, state.dropped) == (TableCondition.LIVE, {})
+    assert (state.condition, state.dropped) == (TableCondition.ACTIVE, {})
 
 
 @pytest.mark.parametrize(("name", "kind"), [("v", "int32"), ("V", "string")])
@@ -42,7 +42,7 @@ def test_one_that_comes_back_as_another_needs_no_other_target(name: str, kind: s
     driver = dropped()
     driver.log(None, SchemaSeen(with_column(name, kind)))
     state = driver.core.state.tables[TABLE]
-    assert (state.condition, state.dropped) == (TableCondition.LIVE, {})
+    assert (state.condition, state.dropped) == (TableCondition.ACTIVE, {})
     event = driver.close_segment().schema_events[-1]
     assert event.steps == (ColumnStep(StepKind.ADD, name, type=kind),)
 
@@ -50,7 +50,7 @@ def test_one_that_comes_back_as_another_needs_no_other_target(name: str, kind: s
 def test_a_column_that_changes_its_case_is_dropped_and_added() -> None:
     driver = started()
     driver.log(None, SchemaSeen(with_column("V", "string")))
-    assert driver.core.state.tables[TABLE].condition is TableCondition.UNPROVEN
+    assert driver.core.state.tables[TABLE].condition is TableCondition.NEEDS_RESNAPSHOT
     kinds = [step.kind for step in driver.close_segment().schema_events[-1].steps]
     assert kinds == [StepKind.DROP, StepKind.ADD]
 

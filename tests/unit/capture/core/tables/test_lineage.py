@@ -91,10 +91,10 @@ class TestNumbers:
         [
             ({}, Verdict.NEUTRAL, None),
             ({"backfilled": ("c",), "defaults": {"c": "7"}}, Verdict.NEUTRAL, "7"),
-            ({"backfilled": ("c",)}, Verdict.UNPROVEN, None),
+            ({"backfilled": ("c",)}, Verdict.DOUBTFUL, None),
             ({"backfilled": ("a",)}, Verdict.NEUTRAL, None),
-            ({"storage": "11"}, Verdict.UNPROVEN, None),
-            ({"members": "other+"}, Verdict.UNPROVEN, None),
+            ({"storage": "11"}, Verdict.DOUBTFUL, None),
+            ({"members": "other+"}, Verdict.DOUBTFUL, None),
             ({"members": "m+label"}, Verdict.NEUTRAL, None),
         ],
         ids=["null", "default", "unknown", "older", "rewritten", "partitions", "labels"],
@@ -132,7 +132,7 @@ class TestStatements:
         lineage = by_statement(old, new, observed_steps)
         assert lineage is not None
         judged = judge(old, new, lineage)
-        assert (judged.verdict, judged.steps[0].default) == (Verdict.UNPROVEN, None)
+        assert (judged.verdict, judged.steps[0].default) == (Verdict.DOUBTFUL, None)
 
     @pytest.mark.parametrize(
         ("before", "after", "verdict"),
@@ -140,9 +140,9 @@ class TestStatements:
             (("int32", "int"), ("int64", "bigint"), Verdict.NEUTRAL),
             (("int64", "int unsigned"), ("int64", "bigint"), Verdict.NEUTRAL),
             (("string", "varchar(5)"), ("string", "varchar(9)"), Verdict.NEUTRAL),
-            (("string", "varchar(9)"), ("string", "varchar(5)"), Verdict.UNPROVEN),
-            (("string", "varchar(5)"), ("string", "char(9)"), Verdict.UNPROVEN),
-            (("float32", "float"), ("float64", "double"), Verdict.UNPROVEN),
+            (("string", "varchar(9)"), ("string", "varchar(5)"), Verdict.DOUBTFUL),
+            (("string", "varchar(5)"), ("string", "char(9)"), Verdict.DOUBTFUL),
+            (("float32", "float"), ("float64", "double"), Verdict.DOUBTFUL),
             (("int32", "int"), ("string", "text"), Verdict.INCOMPATIBLE),
         ],
     )
@@ -155,7 +155,7 @@ class TestStatements:
         assert lineage is not None
         assert judge(old, new, lineage).verdict is verdict
         if verdict is Verdict.NEUTRAL:  # By the names alone nothing is known of values.
-            assert judge(old, new, by_name(old, new)).verdict is Verdict.UNPROVEN
+            assert judge(old, new, by_name(old, new)).verdict is Verdict.DOUBTFUL
 
 
 RENAME = StatementSeen(
@@ -181,7 +181,7 @@ class TestStatementsInTheLog:
         driver.log(None, RENAME)
         driver = Driver.of(driver.close_segment().state, FACTS)  # Another worker goes on.
         driver.log(None, SchemaSeen(RENAMED))
-        assert condition(driver) is TableCondition.LIVE
+        assert condition(driver) is TableCondition.ACTIVE
         (event,) = driver.close_segment().schema_events
         assert event.steps == (ColumnStep(StepKind.RENAME, "w", was="v"),)
         assert event.before != event.after
@@ -200,19 +200,19 @@ class TestStatementsInTheLog:
         driver = started()
         driver.log(None, REPLACE)
         driver.catalog(FACTS)
-        assert condition(driver) is TableCondition.LIVE
+        assert condition(driver) is TableCondition.ACTIVE
         assert driver.close_segment().schema_events[-1].steps
 
     @pytest.mark.parametrize("known", [RENAME, REPLACE])
     def test_what_is_no_longer_certain_is_in_doubt(self, known: StatementSeen) -> None:
         driver = started()
         driver.log(None, known, UNKNOWN)
-        assert condition(driver) is TableCondition.UNPROVEN
+        assert condition(driver) is TableCondition.NEEDS_RESNAPSHOT
 
     def test_a_schema_that_does_not_fit_is_in_doubt(self) -> None:
         driver = started()
         driver.log(None, RENAME, SchemaSeen(SCHEMA))
-        assert condition(driver) is TableCondition.UNPROVEN
+        assert condition(driver) is TableCondition.NEEDS_RESNAPSHOT
 
 
 class TestRelations:
@@ -230,7 +230,7 @@ class TestRelations:
         driver.log(None, SchemaSeen(RENAMED, 7, 1, facts))
         driver.catalog(facts)
         driver.catalog(facts)
-        assert condition(driver) is TableCondition.LIVE
+        assert condition(driver) is TableCondition.ACTIVE
         (event,) = driver.close_segment().schema_events
         assert event.steps == (ColumnStep(StepKind.RENAME, "w", was="v"),)
 
@@ -238,14 +238,14 @@ class TestRelations:
         driver = self.begun()
         driver.catalog(facts_with(RENAMED, columns=("id", "w"), numbers=numbers(1, 2)))
         driver.log(None, SchemaSeen(RENAMED, 7, 1))
-        assert condition(driver) is TableCondition.LIVE
+        assert condition(driver) is TableCondition.ACTIVE
         (event,) = driver.close_segment().schema_events
         assert event.steps == (ColumnStep(StepKind.RENAME, "w", was="v"),)
 
     def test_without_the_catalogs_word_it_is_in_doubt(self) -> None:
         driver = self.begun()
         driver.log(None, SchemaSeen(RENAMED, 7, 1))
-        assert condition(driver) is TableCondition.UNPROVEN
+        assert condition(driver) is TableCondition.NEEDS_RESNAPSHOT
         assert driver.core.state.tables[TABLE].numbers is None
 
     def test_a_column_that_was_replaced_is_in_doubt(self) -> None:
@@ -253,7 +253,7 @@ class TestRelations:
         facts = facts_with(columns=("id", "other v"), numbers=numbers(1, 3))
         driver.log(None, SchemaSeen(SCHEMA, 7, 1, facts))
         driver.catalog(facts)
-        assert condition(driver) is TableCondition.UNPROVEN
+        assert condition(driver) is TableCondition.NEEDS_RESNAPSHOT
 
     @pytest.mark.parametrize("reported", [True, False], ids=["reported", "later"])
     def test_a_column_that_came_went_and_came_again_is_in_doubt(self, reported: bool) -> None:
@@ -263,7 +263,7 @@ class TestRelations:
         facts = facts_with(again, columns=("id", "v", "c"), numbers=numbers(1, 2, 4))
         driver.log(None, SchemaSeen(again, 7, 1, facts if reported else None))
         driver.catalog(facts)
-        assert condition(driver) is TableCondition.UNPROVEN
+        assert condition(driver) is TableCondition.NEEDS_RESNAPSHOT
 
     def test_one_that_came_before_the_catalog_was_asked_is_not(self) -> None:
         driver = self.begun()
@@ -271,12 +271,12 @@ class TestRelations:
         facts = facts_with(added, columns=("id", "v", "c"), numbers=numbers(1, 2, 3))
         driver.log(None, SchemaSeen(added, 7, 1))
         driver.catalog(facts)
-        assert condition(driver) is TableCondition.LIVE
+        assert condition(driver) is TableCondition.ACTIVE
 
     def test_another_table_of_that_name_is_in_doubt_at_once(self) -> None:
         driver = self.begun()
         driver.log(None, SchemaSeen(SCHEMA, 7, oid=2))
-        assert condition(driver) is TableCondition.UNPROVEN
+        assert condition(driver) is TableCondition.NEEDS_RESNAPSHOT
         assert driver.order().fence
 
     def test_a_rename_during_a_dump_leads_to_no_other_one(self) -> None:
@@ -288,7 +288,7 @@ class TestRelations:
         driver.log(None, SchemaSeen(RENAMED, 7, 1, facts))
         driver.dump([(2, "b")], facts=facts)
         driver.catalog(facts)
-        assert condition(driver) is TableCondition.LIVE
+        assert condition(driver) is TableCondition.ACTIVE
         assert not driver.core.state.requests.open
 
 

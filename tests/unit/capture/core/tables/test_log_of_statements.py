@@ -47,13 +47,13 @@ def test_a_neutral_statement_is_recorded_with_its_sequence(core: Worker) -> None
     assert (event.before, event.verdict) == (event.after, "neutral")
     assert event.statement == "ALTER TABLE t ADD n INT"
     assert open_dumps(core) == []
-    assert core.state.tables[TABLE].condition is TableCondition.LIVE
+    assert core.state.tables[TABLE].condition is TableCondition.ACTIVE
 
 
 def test_any_other_statement_has_its_tables_dumped(core: Worker) -> None:
     report(core, StatementSeen("RENAME TABLE …", (TABLE,), False))
     state = core.state.tables[TABLE]
-    assert state.condition is TableCondition.UNPROVEN
+    assert state.condition is TableCondition.NEEDS_RESNAPSHOT
     assert state.since_seq == core.state.segment.schema_events[0].seq
     assert open_dumps(core) == ["unproven"]
 
@@ -95,10 +95,13 @@ def test_a_truncate_may_be_written_in_other_letters(core: Worker) -> None:
 
 def test_a_gap_concerns_all_tables_or_the_named_ones(core: Worker) -> None:
     report(core, GapSeen("something is missing", ("x.other",)))
-    assert core.state.tables[TABLE].condition is TableCondition.LIVE
+    assert core.state.tables[TABLE].condition is TableCondition.ACTIVE
     report(core, GapSeen("something is missing"))
     state = core.state.tables[TABLE]
-    assert (state.condition, state.reason) == (TableCondition.UNPROVEN, "something is missing")
+    assert (state.condition, state.reason) == (
+        TableCondition.NEEDS_RESNAPSHOT,
+        "something is missing",
+    )
     assert open_dumps(core) == ["follow-up"]
 
 
@@ -121,7 +124,7 @@ def test_a_cascade_lets_a_running_dump_end_and_has_another_one_follow(core: Work
     report(core, CascadeSeen((TABLE,)))
     assert open_dumps(core) == ["follow-up", "follow-up"]
     assert core.state.requests.open[0].dumps[0].first_low_seq is not None
-    assert core.state.tables[TABLE].condition is TableCondition.UNPROVEN
+    assert core.state.tables[TABLE].condition is TableCondition.NEEDS_RESNAPSHOT
 
 
 def test_a_table_that_is_recreated_while_its_dump_failed_is_dumped_again(core: Worker) -> None:
@@ -134,7 +137,7 @@ def test_a_table_that_is_recreated_while_its_dump_failed_is_dumped_again(core: W
     assert open_dumps(core) == []
     report(core, StatementSeen("CREATE TABLE t (a INT)", (TABLE,), True))
     assert open_dumps(core) == ["unproven"]
-    assert core.state.tables[TABLE].condition is TableCondition.UNPROVEN
+    assert core.state.tables[TABLE].condition is TableCondition.NEEDS_RESNAPSHOT
 
 
 def test_a_chunk_that_failed_before_a_statement_came_is_read_again(core: Worker) -> None:

@@ -106,11 +106,11 @@ def test_parking_what_is_behind(behind: bytes) -> None:
         buffer.frame(100)
         if len(buffer.starts) == 3:
             break
-    buffer.park(1)
+    buffer.set_aside(1)
     for step in (b"one", b"two"):
         buffer.splice(len(buffer.starts), packet(step))
         buffer.frame(100)
-    buffer.unpark()
+    buffer.take_back()
     while buffer.receive():
         pass
     buffer.frame(100)
