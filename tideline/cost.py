@@ -21,10 +21,9 @@ from tideline.contract.manifest import (
     STATE_DISTANCE_MAX,
     Manifest,
     ManifestKind,
-    OpenState,
     Part,
-    TableState,
 )
+from tideline.contract.open_state import OpenState, TableState
 from tideline.contract.position import PostgresPosition, SourceIdentity
 
 DAY_S = 86_400.0

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import structlog
 
 from tideline.contract.errors import Fenced, Unavailable
-from tideline.contract.manifest import Manifest, OpenState
+from tideline.contract.manifest import Manifest
+from tideline.contract.open_state import OpenState
 from tideline.contract.position import SourceIdentity, SourcePosition
 from tideline.store.chain import Chain, ManifestEntry
 from tideline.system import Event, System

@@ -13,10 +13,10 @@ from tideline.contract.manifest import (
     Check,
     Manifest,
     ManifestKind,
-    OpenState,
     Part,
     tables_in,
 )
+from tideline.contract.open_state import OpenState
 from tideline.contract.position import SourceIdentity, SourcePosition
 from tideline.contract.request import Answer
 from tideline.store.chain import ManifestEntry

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tideline.contract.clocks import apart
 from tideline.contract.errors import Unavailable
-from tideline.contract.manifest import OpenState
+from tideline.contract.open_state import OpenState
 from tideline.contract.position import SourcePosition
 from tideline.contract.schema import TableSchema
 from tideline.settings import Capture

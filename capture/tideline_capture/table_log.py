@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from tideline.contract.clocks import utc
-from tideline.contract.manifest import CapturedFrom, OpenState, TableCondition
+from tideline.contract.open_state import CapturedFrom, OpenState, TableCondition
 
 log = structlog.get_logger("tideline.worker")
 

@@ -20,7 +20,13 @@ from msgspec.structs import replace
 from tideline.contract import layout
 from tideline.contract.description import Description
 from tideline.contract.errors import TidelineError, Unavailable
-from tideline.contract.manifest import Check, Manifest, OpenState, Part, digest
+from tideline.contract.manifest import (
+    Check,
+    Manifest,
+    Part,
+    digest,
+)
+from tideline.contract.open_state import OpenState
 from tideline.contract.part import DUMPED
 from tideline.contract.schema import TableId, TableSchema, parse_table
 from tideline.store.chain import Chain, ManifestEntry

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tideline.contract.clocks import utc
-from tideline.contract.manifest import Manifest, ManifestKind, TableCondition, TableState
+from tideline.contract.manifest import Manifest, ManifestKind
+from tideline.contract.open_state import TableCondition, TableState
 from tideline.contract.printable import command
 from tideline.contract.timeliness import (
     Compliance,

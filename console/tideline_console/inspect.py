@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from tideline.contract.errors import CorruptData, Misconfigured
-from tideline.contract.manifest import Manifest, OpenState, digest
+from tideline.contract.manifest import Manifest, digest
+from tideline.contract.open_state import OpenState
 from tideline.contract.schema import parse_table
 from tideline.settings import Settings
 from tideline.store.chain import Chain, ManifestEntry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tideline.contract.manifest import OpenState
+from tideline.contract.open_state import OpenState
 from tideline.contract.printable import command
 from tideline.contract.schema import parse_table
 from tideline.planner import pending_requests, preview_plan

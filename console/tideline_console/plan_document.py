@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tideline.contract.manifest import OpenState, TableCondition
 from tideline.contract.modes import Mode
+from tideline.contract.open_state import OpenState, TableCondition
 from tideline.contract.plan import Plan, PlannedChange, TablePlan
 from tideline.contract.planning.parking import Policy, describe_step
 from tideline.contract.request import DumpRequest

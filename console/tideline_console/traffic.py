@@ -10,7 +10,8 @@ from contextlib import closing, suppress
 import msgspec
 
 from tideline.contract.errors import TidelineError
-from tideline.contract.manifest import Manifest, OpenState, TableCondition
+from tideline.contract.manifest import Manifest
+from tideline.contract.open_state import OpenState, TableCondition
 from tideline.control import ControlClient
 from tideline.cost import DAY_S, RequestRates, Traffic, empty_part_bytes
 from tideline.planner.runs import recent_runs

@@ -21,7 +21,7 @@ from devtools.demo.stage import PIPELINE, DemoStage
 from devtools.demo.traffic import TRANSACTIONS_PER_S, Report
 from tideline.contract import layout
 from tideline.contract.errors import Unavailable
-from tideline.contract.manifest import OpenState
+from tideline.contract.open_state import OpenState
 from tideline.contract.position import SourcePosition
 from tideline.contract.receipt import Receipt, TableReceipt, decode_receipt
 from tideline.contract.request import TableProgress

@@ -30,12 +30,11 @@ from tideline.contract import layout
 from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline.contract.manifest import (
     Manifest,
-    OpenState,
-    TableCondition,
     check_entry,
     decode_manifest,
     roll_forward,
 )
+from tideline.contract.open_state import OpenState, TableCondition
 from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.receipt import reread_request
 from tideline.contract.schema import TableSchema, decode_schema

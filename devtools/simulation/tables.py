@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tideline.contract.manifest import ColumnNumbers
+from tideline.contract.open_state import ColumnNumbers
 from tideline.contract.schema import Column, TableSchema
 from tideline_capture.core.facts import TableFacts
 

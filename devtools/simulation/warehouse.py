@@ -18,7 +18,8 @@ from devtools.simulation.steps import Columns, flawed
 from devtools.simulation.tables import ACCOUNTS, Key, digest_of, shape_of
 from tideline.contract.errors import CorruptData
 from tideline.contract.evolution import Ancestor, ancestors
-from tideline.contract.manifest import Manifest, OpenState
+from tideline.contract.manifest import Manifest
+from tideline.contract.open_state import OpenState
 from tideline.contract.plan import (
     Applied,
     Plan,

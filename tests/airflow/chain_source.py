@@ -21,12 +21,11 @@ from tideline.contract.manifest import (
     DeleteBefore,
     Manifest,
     ManifestKind,
-    OpenState,
     Part,
     SchemaEvent,
-    TableState,
     digest,
 )
+from tideline.contract.open_state import OpenState, TableState
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.contract.schema import Column, TableId, TableSchema

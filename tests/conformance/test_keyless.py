@@ -17,7 +17,8 @@ import pytest
 
 from tests.fixtures.capture import PATIENCE_S, Pipeline, PipelineFactory, poll
 from tests.fixtures.sources import ConformingSource
-from tideline.contract.manifest import DeleteBefore, Manifest, OpenState, TableCondition
+from tideline.contract.manifest import DeleteBefore, Manifest
+from tideline.contract.open_state import OpenState, TableCondition
 from tideline.contract.request import DumpRequest, RequestState, TimeRange
 from tideline.store.objects import open_store
 from tideline_console.doctor import examine

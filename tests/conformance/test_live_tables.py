@@ -12,7 +12,8 @@ import pytest
 
 from tests.fixtures.capture import QUICK, Pipeline, PipelineFactory, poll
 from tests.fixtures.sources import EVERY_SOURCE, ConformingSource
-from tideline.contract.manifest import ManifestKind, OpenState, TableCondition
+from tideline.contract.manifest import ManifestKind
+from tideline.contract.open_state import OpenState, TableCondition
 from tideline.store.objects import open_store
 from tideline_console.status import read_status
 from tideline_console.status.text import print_status

@@ -9,7 +9,8 @@ import pytest
 from tests.fixtures.capture import Pipeline, PipelineFactory, poll
 from tests.fixtures.sources import EVERY_SOURCE, ConformingSource, Writers, by_key, ordered
 from tests.support.checks import Captured, check_equal, check_history, read_chain
-from tideline.contract.manifest import Manifest, ManifestKind, OpenState, TableCondition
+from tideline.contract.manifest import Manifest, ManifestKind
+from tideline.contract.open_state import OpenState, TableCondition
 from tideline.contract.request import DumpRequest, RequestState, TimeRange
 
 pytestmark = pytest.mark.parametrize("conforming", EVERY_SOURCE, indirect=True)

@@ -45,13 +45,8 @@ from tests.support.ledger import (
     under_full_names,
 )
 from tideline.contract.errors import CorruptData
-from tideline.contract.manifest import (
-    Manifest,
-    OpenState,
-    Part,
-    TableState,
-    digest,
-)
+from tideline.contract.manifest import Manifest, Part, digest
+from tideline.contract.open_state import OpenState, TableState
 from tideline.contract.plan import TablePlan
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import TableSchema

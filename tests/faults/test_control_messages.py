@@ -15,7 +15,7 @@ from tests.fixtures.capture import Pipeline, PipelineFactory, WorkerProcess, pol
 from tests.fixtures.services import Database
 from tests.support.checks import Captured, check_equal, check_history
 from tests.support.workload import SCHEMA, TABLES, Workload
-from tideline.contract.manifest import OpenState
+from tideline.contract.open_state import OpenState
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import GROUP, stream_key
 

@@ -33,7 +33,8 @@ from tests.fixtures.services import Database
 from tests.fixtures.sources import ConformingSource, MysqlSource, PostgresSource, Writers
 from tests.support.checks import Captured, check_equal, stale_changes
 from tests.support.proxy import Fault, Proxy
-from tideline.contract.manifest import Manifest, ManifestKind, OpenRequest, OpenState
+from tideline.contract.manifest import Manifest, ManifestKind
+from tideline.contract.open_state import OpenRequest, OpenState
 from tideline.contract.position import MysqlPosition
 from tideline.contract.request import Action, Command, DumpRequest, RequestState
 from tideline.control import GROUP, ControlClient, stream_key

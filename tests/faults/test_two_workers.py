@@ -13,7 +13,8 @@ from tests.fixtures.services import Database
 from tests.support.checks import Captured, check_equal, check_history
 from tests.support.workload import SCHEMA, TABLES, Workload
 from tideline.contract import layout
-from tideline.contract.manifest import Manifest, ManifestKind, OpenState, TableDump
+from tideline.contract.manifest import Manifest, ManifestKind
+from tideline.contract.open_state import OpenState, TableDump
 from tideline.contract.request import DumpRequest
 from tideline.control import WorkerStatus
 from tideline.store.objects import open_store

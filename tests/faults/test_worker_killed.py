@@ -12,7 +12,8 @@ from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.services import Database
 from tests.support.checks import Captured, check_equal, check_history
 from tests.support.workload import SCHEMA, TABLES, Workload
-from tideline.contract.manifest import Manifest, ManifestKind, OpenState, TableDump
+from tideline.contract.manifest import Manifest, ManifestKind
+from tideline.contract.open_state import OpenState, TableDump
 
 ORDERS = "public.orders"
 VERSIONED = ("public.accounts", ORDERS, "public.pairs")

@@ -10,7 +10,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from devtools.simulation.fold_model import Change, Key, State, fold
-from tideline.contract.manifest import Manifest, OpenState
+from tideline.contract.manifest import Manifest
+from tideline.contract.open_state import OpenState
 from tideline.contract.plan import Applied, PlanScope, TablePlan
 from tideline.contract.planning.maker import make_plan
 from tideline.contract.schema import TableSchema

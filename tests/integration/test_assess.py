@@ -18,7 +18,7 @@ from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.fixtures.services import Database
 from tideline.contract.errors import Misconfigured
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 from tideline_capture.sources.registry import administration_of
 from tideline_console.app import app
 

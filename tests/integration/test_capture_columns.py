@@ -10,7 +10,7 @@ import pytest
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.services import Database
 from tests.support.checks import Captured, check_equal
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 
 KEY = "id int PRIMARY KEY"
 

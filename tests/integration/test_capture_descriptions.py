@@ -8,7 +8,7 @@ from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.fixtures.services import Database
 from tideline.contract.description import Description
-from tideline.contract.manifest import OpenState, TableCondition
+from tideline.contract.open_state import OpenState, TableCondition
 from tideline.planner import preview_plan
 
 ITEMS, DETAILS = "public.items", 'public."Order Details"'

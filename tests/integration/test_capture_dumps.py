@@ -13,7 +13,7 @@ import pytest
 from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.services import Database
 from tests.support.checks import Captured, check_equal
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 from tideline.contract.request import DumpRequest, RequestState, TimeRange
 
 ITEMS = "public.items"

@@ -8,7 +8,7 @@ import pytest
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.services import Database
 from tests.support.checks import check_equal
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 
 T, GOOD = "public.t", "public.good"
 

@@ -8,7 +8,7 @@ import pytest
 from tests.fixtures.capture import Pipeline, PipelineFactory, poll
 from tests.fixtures.services import Database
 from tests.support.checks import check_equal
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 from tideline.contract.request import DumpRequest, RequestState
 
 ITEMS, OTHER = "public.items", "public.other"

@@ -19,7 +19,7 @@ from devtools.services.valkey import ValkeyServer
 from tests.fixtures.capture import PipelineFactory
 from tests.fixtures.services import Database
 from tests.fixtures.settings import ConfigFactory
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 from tideline.settings import Settings
 from tideline_capture.sources.finding import nothing_chosen
 from tideline_console.app import app

@@ -15,7 +15,7 @@ from tests.fixtures.core import first_manifest
 from tests.fixtures.ends import Ends
 from tests.fixtures.services import Database
 from tests.fixtures.settings import SettingsFactory
-from tideline.contract.manifest import OpenState
+from tideline.contract.open_state import OpenState
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.control.exchange import DUMP_WAITS
 from tideline.redis_client import connect

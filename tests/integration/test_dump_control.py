@@ -20,7 +20,8 @@ from tests.fixtures.capture import PATIENCE_S, Pipeline, PipelineFactory, Worker
 from tests.fixtures.services import Database
 from tests.fixtures.sources import ConformingSource, PostgresSource
 from tests.support.checks import Captured, check_equal, read_chain
-from tideline.contract.manifest import ManifestKind, TableCondition
+from tideline.contract.manifest import ManifestKind
+from tideline.contract.open_state import TableCondition
 from tideline.contract.request import (
     Action,
     Answer,

@@ -7,7 +7,7 @@ import pytest
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.support.checks import check_equal
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 
 
 @pytest.fixture

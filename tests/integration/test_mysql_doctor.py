@@ -12,7 +12,7 @@ from tests.fixtures.capture import PipelineFactory
 from tests.fixtures.core import first_manifest
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.fixtures.settings import ConfigFactory, SettingsFactory
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 from tideline.contract.position import MysqlPosition, PostgresPosition, SourceIdentity
 from tideline.settings import Settings
 from tideline_capture.sources.base import ChainTail

@@ -26,7 +26,7 @@ from tests.fixtures.mysql_servers import (
     make_mysql_database,
 )
 from tests.support.checks import Captured, check_equal
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 from tideline.contract.request import DumpRequest, RequestState, TimeRange
 
 ROWS = 50

@@ -8,7 +8,7 @@ from typing import Any
 from tests.conformance.test_live_tables import rows_of
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import MysqlDatabase
-from tideline.contract.manifest import REMOVED, CapturedFrom, TableCondition
+from tideline.contract.open_state import REMOVED, CapturedFrom, TableCondition
 
 SLOW_ROUNDS = {"catalog_interval_s": 30.0}
 """Nothing but the log tells of a table in time."""

@@ -10,7 +10,8 @@ from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import FLAVOURS, Flavour, MysqlDatabase
 from tests.fixtures.mysql_writes import MARIADB, run_sessions
 from tests.support.checks import check_equal
-from tideline.contract.manifest import SchemaEvent, TableCondition
+from tideline.contract.manifest import SchemaEvent
+from tideline.contract.open_state import TableCondition
 from tideline.contract.request import DumpRequest, RequestState
 
 

@@ -18,7 +18,7 @@ from tests.fixtures.mysql_draws import drawn_rows
 from tests.fixtures.mysql_keys import keys_of
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.support.checks import Captured, check_equal, read_chain
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 from tideline.contract.schema import TableId
 from tideline_capture.sources.mysql.names import qualified, quoted
 

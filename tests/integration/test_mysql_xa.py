@@ -18,7 +18,7 @@ from tests.fixtures.mysql_servers import (
 )
 from tests.fixtures.mysql_writes import run_sessions
 from tests.support.checks import check_equal, read_chain
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 
 TABLES = (
     "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(200))",

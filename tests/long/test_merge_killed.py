@@ -18,7 +18,7 @@ from devtools.demo.compare import compare
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.services import Database
 from tests.support.workload import SCHEMA, Workload
-from tideline.contract.manifest import OpenState, TableCondition
+from tideline.contract.open_state import OpenState, TableCondition
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 from tideline.planner import applied_state, plan_merge

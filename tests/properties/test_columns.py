@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from tests.fixtures.core import EVERYTHING, POLICY, first_manifest, limits_with
-from tideline.contract.manifest import ColumnNumbers, TableCondition
+from tideline.contract.open_state import ColumnNumbers, TableCondition
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import Column, TableSchema
 from tideline.contract.steps import ColumnStep, StepKind

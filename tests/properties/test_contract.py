@@ -15,17 +15,19 @@ from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline.contract.manifest import (
     DeleteBefore,
     Manifest,
-    OpenRequest,
-    OpenState,
     Part,
     SchemaEvent,
-    TableCondition,
-    TableDump,
-    TableState,
     Truncate,
     decode_manifest,
     encode_manifest,
     roll_forward,
+)
+from tideline.contract.open_state import (
+    OpenRequest,
+    OpenState,
+    TableCondition,
+    TableDump,
+    TableState,
 )
 from tideline.contract.patterns import matches
 from tideline.contract.plan import Plan, PlannedPart, TablePlan, decode_plan, encode_plan

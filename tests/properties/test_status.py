@@ -9,9 +9,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.fixtures.progress import merged_to, warehouse
-from tideline.contract.manifest import (
-    Manifest,
-    ManifestKind,
+from tideline.contract.manifest import Manifest, ManifestKind
+from tideline.contract.open_state import (
     OpenRequest,
     OpenState,
     TableCondition,

@@ -28,8 +28,8 @@ from tests.release_before.stand_in import Stand, StandIn
 from tests.spark.test_verify import SharedJobs
 from tideline.contract import layout
 from tideline.contract.maintenance import MaintenanceOutcome
-from tideline.contract.manifest import OpenState
 from tideline.contract.modes import Mode
+from tideline.contract.open_state import OpenState
 from tideline.contract.plan import Plan
 from tideline.contract.rebuild import RebuildRecord, decode_rebuild
 from tideline.contract.receipt import Outcome

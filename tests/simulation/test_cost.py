@@ -16,7 +16,8 @@ from tests.fixtures.systems import REAL, Clocked
 from tests.fixtures.troubled_store import TroubledStore
 from tests.fixtures.virtual_worker import PIPELINE, VirtualWorker
 from tests.unit.contract.documents import ORDERS, first_manifest, following
-from tideline.contract.manifest import STATE_DISTANCE_MAX, OpenState, TableState
+from tideline.contract.manifest import STATE_DISTANCE_MAX
+from tideline.contract.open_state import OpenState, TableState
 from tideline.contract.plan import CommitMetadata
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import TableSchema

@@ -18,7 +18,12 @@ import pyarrow.parquet as pq
 from devtools.simulation.fold_model import Change, fold
 from tests.fixtures.settings import SourceDatabase
 from tests.fixtures.source_text import column_texts, default_text
-from tideline.contract.manifest import Manifest, Part, SchemaEvent, digest
+from tideline.contract.manifest import (
+    Manifest,
+    Part,
+    SchemaEvent,
+    digest,
+)
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import TableSchema, Verdict
 from tideline.contract.steps import StepKind

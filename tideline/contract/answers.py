@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tideline.contract.manifest import OpenRequest, OpenState, TableDump
+from tideline.contract.open_state import OpenRequest, OpenState, TableDump
 from tideline.contract.request import Answer, RequestState, TableProgress
 
 ERRORS_SHOWN = 10

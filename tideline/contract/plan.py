@@ -20,8 +20,9 @@ from tideline.contract.document import (
     written_version,
 )
 from tideline.contract.errors import CorruptData
-from tideline.contract.manifest import Copied, TableState
+from tideline.contract.manifest import Copied
 from tideline.contract.modes import Mode
+from tideline.contract.open_state import TableState
 from tideline.contract.part import PartCounts
 from tideline.contract.planning.parking import Policy
 from tideline.contract.schema import TableSchema

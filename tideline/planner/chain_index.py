@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tideline.contract.errors import CorruptData
-from tideline.contract.manifest import STATE_DISTANCE_MAX, Manifest, OpenState, TableState
+from tideline.contract.manifest import STATE_DISTANCE_MAX, Manifest
+from tideline.contract.open_state import OpenState, TableState
 from tideline.store.chain import Chain
 
 _KEPT_MAX = 512

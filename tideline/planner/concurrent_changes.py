@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tideline.contract.manifest import Manifest, Part, TableCondition, TableState
+from tideline.contract.manifest import Manifest, Part
+from tideline.contract.open_state import TableCondition, TableState
 from tideline.contract.schema import Verdict
 from tideline.planner.applied_chain import strayed
 from tideline.planner.chain_index import ChainIndex

@@ -23,7 +23,8 @@ from tideline.contract.document import (
     written_version,
 )
 from tideline.contract.errors import CorruptData, Unavailable
-from tideline.contract.manifest import Manifest, OpenState, TableState
+from tideline.contract.manifest import Manifest
+from tideline.contract.open_state import OpenState, TableState
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.schema import parse_table
 from tideline.planner.applied_chain import strayed

@@ -16,7 +16,7 @@ from tideline.contract.description import (
     planned_description,
 )
 from tideline.contract.layout import table_path
-from tideline.contract.manifest import TableCondition, TableState
+from tideline.contract.open_state import TableCondition, TableState
 from tideline.contract.plan import TablePlan
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.planner.start_points import Start, StartPoints

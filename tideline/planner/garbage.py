@@ -22,7 +22,8 @@ from enum import StrEnum
 from tideline.contract import layout
 from tideline.contract.block import block_of, manifests_of
 from tideline.contract.errors import CorruptData
-from tideline.contract.manifest import Manifest, OpenState, Part
+from tideline.contract.manifest import Manifest, Part
+from tideline.contract.open_state import OpenState
 from tideline.contract.plan import decode_plan
 from tideline.contract.receipt import Outcome, decode_receipt
 from tideline.planner.block_facts import BlockFacts, block_of_key

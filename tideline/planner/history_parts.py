@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tideline.contract.block import check_files
 from tideline.contract.layout import parse_rollup_key
-from tideline.contract.manifest import TableState
 from tideline.contract.modes import Mode
+from tideline.contract.open_state import TableState
 from tideline.contract.printable import command
 from tideline.store.chain import Chain, ManifestRange
 from tideline.store.objects import ObjectStore

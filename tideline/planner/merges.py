@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from tideline.contract import layout
-from tideline.contract.manifest import Manifest, OpenState, TableState
+from tideline.contract.manifest import Manifest
+from tideline.contract.open_state import OpenState, TableState
 from tideline.contract.plan import Plan, PlanScope, TablePlan, decode_plan, encode_plan
 from tideline.contract.planning.maker import make_plan
 from tideline.contract.planning.parking import Stop

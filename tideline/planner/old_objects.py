@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from tideline.contract import layout
-from tideline.contract.manifest import OpenRequest, OpenState
+from tideline.contract.open_state import OpenRequest, OpenState
 from tideline.contract.verification import decode_verify_plan
 from tideline.planner.consumers import left_behind
 from tideline.settings import Settings

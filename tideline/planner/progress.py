@@ -10,7 +10,8 @@ import msgspec
 
 from tideline.contract import layout
 from tideline.contract.layout import table_path
-from tideline.contract.manifest import Manifest, TableCondition, TableState
+from tideline.contract.manifest import Manifest
+from tideline.contract.open_state import TableCondition, TableState
 from tideline.contract.plan import CommitMetadata, app_id
 from tideline.contract.planning.parking import Stop, stop_text
 from tideline.contract.planning.table_plans import complete_through

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from tideline.contract import layout
 from tideline.contract.errors import Misconfigured, Unavailable
-from tideline.contract.manifest import Manifest, TableState
+from tideline.contract.manifest import Manifest
+from tideline.contract.open_state import TableState
 from tideline.contract.plan import Plan, PlannedSwap, app_id
 from tideline.contract.planning.parking import first_stop
 from tideline.contract.printable import command

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from tideline.contract import layout
 from tideline.contract.document import with_checksum
 from tideline.contract.errors import Fenced, Misconfigured, TidelineError, Unavailable
-from tideline.contract.manifest import TableState
 from tideline.contract.modes import Mode
+from tideline.contract.open_state import TableState
 from tideline.contract.plan import Plan, encode_plan
 from tideline.contract.planning.keyless import NEEDS_KEY
 from tideline.contract.printable import command

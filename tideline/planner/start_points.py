@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from tideline.contract.errors import Misconfigured
-from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState, tables_in
+from tideline.contract.manifest import Manifest, tables_in
 from tideline.contract.modes import Mode
+from tideline.contract.open_state import OpenState, TableCondition, TableState
 from tideline.contract.plan import Applied, start_of
 from tideline.contract.planning.parking import FOLLOW_ALL, Policy, Stop, first_stop
 from tideline.contract.schema import TableSchema, parse_table

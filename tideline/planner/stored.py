@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from tideline.contract.document import with_checksum
 from tideline.contract.errors import CorruptData, Misconfigured
-from tideline.contract.manifest import OpenState, TableState
+from tideline.contract.open_state import OpenState, TableState
 from tideline.settings import Settings
 from tideline.store.chain import ManifestEntry
 from tideline.store.objects import ObjectStore

@@ -17,7 +17,8 @@ from tideline.contract import layout
 from tideline.contract.document import with_checksum
 from tideline.contract.errors import CorruptData, Unavailable
 from tideline.contract.external_commits import external_since
-from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState
+from tideline.contract.manifest import Manifest
+from tideline.contract.open_state import OpenState, TableCondition, TableState
 from tideline.contract.plan import app_id
 from tideline.contract.schema import parse_table
 from tideline.contract.target_properties import build_of_properties

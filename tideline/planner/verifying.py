@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from tideline.contract import layout
 from tideline.contract.errors import CorruptData
-from tideline.contract.manifest import Check, Manifest, OpenState, Part, TableState
+from tideline.contract.manifest import Check, Manifest, Part
+from tideline.contract.open_state import OpenState, TableState
 from tideline.contract.plan import Plan, app_id
 from tideline.contract.planning.table_plans import planned_part
 from tideline.contract.request import DumpRequest

@@ -29,13 +29,13 @@ from tideline.contract.document import with_checksum
 from tideline.contract.errors import CorruptData, Fenced, TidelineError, Unavailable
 from tideline.contract.manifest import (
     Manifest,
-    OpenState,
     check_entry,
     decode_manifest,
     digest,
     roll_forward,
     stored_manifest,
 )
+from tideline.contract.open_state import OpenState
 from tideline.contract.schema import TableSchema, decode_schema, encode_schema
 from tideline.store.objects import ObjectStore
 from tideline.system import Pool, RealSystem, System

@@ -11,7 +11,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tideline.contract.manifest import OpenRequest, TableDump
+from tideline.contract.open_state import OpenRequest, TableDump
 from tideline.contract.reasons import SnapshotReason
 from tideline.contract.schema import TableSchema
 from tideline_capture.core.facts import TableFacts

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from tideline.contract.description import Description
-from tideline.contract.manifest import ColumnNumbers
+from tideline.contract.open_state import ColumnNumbers
 from tideline.contract.schema import TableSchema
 
 NO_SCHEMA = "-"

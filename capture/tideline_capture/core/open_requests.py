@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tideline.contract.answers import answer_of
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import OpenRequest, OpenState, TableDump
+from tideline.contract.open_state import OpenRequest, OpenState, TableDump
 from tideline.contract.reasons import SnapshotReason
 from tideline.contract.request import Answer, DumpRequest, encode_request
 

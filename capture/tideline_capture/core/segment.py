@@ -11,7 +11,13 @@ from enum import Enum
 import pyarrow as pa
 
 from tideline.contract.description import Description
-from tideline.contract.manifest import Check, DeleteBefore, OpenState, SchemaEvent, Truncate
+from tideline.contract.manifest import (
+    Check,
+    DeleteBefore,
+    SchemaEvent,
+    Truncate,
+)
+from tideline.contract.open_state import OpenState
 from tideline.contract.position import SourceIdentity, SourcePosition
 from tideline.contract.request import Answer
 from tideline.contract.schema import TableSchema

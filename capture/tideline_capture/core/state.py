@@ -16,14 +16,16 @@ from tideline.contract.description import Description
 from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import (
     RECENT_ANSWERS_MAX,
-    CapturedFrom,
     DeleteBefore,
     Manifest,
-    OpenState,
     SchemaEvent,
+    Truncate,
+)
+from tideline.contract.open_state import (
+    CapturedFrom,
+    OpenState,
     TableDump,
     TableState,
-    Truncate,
 )
 from tideline.contract.position import SourcePosition
 from tideline.contract.request import Answer, DumpRequest

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tideline.contract.answers import answer_of
-from tideline.contract.manifest import Manifest, OpenState
+from tideline.contract.manifest import Manifest
+from tideline.contract.open_state import OpenState
 from tideline.contract.request import Answer
 from tideline.contract.schema import TableSchema
 from tideline_capture.core import effects

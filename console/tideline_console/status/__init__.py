@@ -10,7 +10,7 @@ import time
 from msgspec.structs import replace
 
 from tideline.contract.errors import TidelineError
-from tideline.contract.manifest import OpenState
+from tideline.contract.open_state import OpenState
 from tideline.contract.schema import parse_table
 from tideline.contract.timeliness import Objective
 from tideline.control import ControlClient, Heard

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from tideline.contract.answers import ended_answers, open_answers
 from tideline.contract.clocks import apart
-from tideline.contract.manifest import Manifest, OpenState, TableCondition, TableState
+from tideline.contract.manifest import Manifest
+from tideline.contract.open_state import OpenState, TableCondition, TableState
 from tideline.contract.planning.table_plans import complete_through
 from tideline.contract.request import Answer, RequestState
 from tideline.control import WORDS_S, Heard, WorkerStatus

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from tideline.contract.manifest import Manifest, OpenState
+from tideline.contract.manifest import Manifest
+from tideline.contract.open_state import OpenState
 from tideline.contract.timeliness import Objective
 from tideline.control import Heard
 from tideline.planner import WarehouseTables

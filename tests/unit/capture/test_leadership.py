@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 from tests.fixtures.systems import Clocked
 from tests.fixtures.troubled_store import Failing, TroubledStore
 from tideline.contract.errors import Fenced, Unavailable
-from tideline.contract.manifest import Check, Manifest, ManifestKind, OpenState
+from tideline.contract.manifest import Check, Manifest, ManifestKind
+from tideline.contract.open_state import OpenState
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, RequestState
 from tideline.store.chain import Chain, ManifestEntry

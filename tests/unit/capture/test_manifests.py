@@ -11,10 +11,10 @@ from tideline.contract.manifest import (
     Check,
     DeleteBefore,
     Manifest,
-    OpenState,
     SchemaEvent,
     Truncate,
 )
+from tideline.contract.open_state import OpenState
 from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Answer, RequestState
 from tideline.store.chain import ManifestEntry

@@ -26,7 +26,8 @@ from tests.fixtures.core import (
 from tests.fixtures.systems import REAL
 from tests.fixtures.troubled_store import Failing, TroubledStore
 from tideline.contract.errors import InvariantBroken, SourceLost, TidelineError, Unavailable
-from tideline.contract.manifest import Manifest, OpenState, TableState
+from tideline.contract.manifest import Manifest
+from tideline.contract.open_state import OpenState, TableState
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import WorkerStatus

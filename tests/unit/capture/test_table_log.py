@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from tideline.contract.manifest import (
+from tideline.contract.open_state import (
     REMOVED,
     CapturedFrom,
     OpenState,

@@ -19,10 +19,9 @@ from tideline.contract.manifest import (
     STATE_DISTANCE_MAX,
     Manifest,
     ManifestKind,
-    OpenState,
     SchemaEvent,
-    TableState,
 )
+from tideline.contract.open_state import OpenState, TableState
 from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Answer, RequestState
 from tideline.control.record import confirmed

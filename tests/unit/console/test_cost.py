@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from tests.fixtures.core import first_manifest
 from tests.fixtures.settings import as_toml
 from tideline.contract.errors import Misconfigured
-from tideline.contract.manifest import ManifestKind, OpenState, Part, TableCondition, TableState
+from tideline.contract.manifest import ManifestKind, Part
+from tideline.contract.open_state import OpenState, TableCondition, TableState
 from tideline.cost import RequestRates
 from tideline.settings import Capture, Retention, load_settings
 from tideline.store.chain import Chain

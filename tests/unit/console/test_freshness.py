@@ -11,10 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fixtures.progress import merged_to, warehouse
-from tideline.contract.manifest import (
+from tideline.contract.manifest import Manifest, ManifestKind
+from tideline.contract.open_state import (
     REMOVED,
-    Manifest,
-    ManifestKind,
     OpenState,
     TableCondition,
     TableState,

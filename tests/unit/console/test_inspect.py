@@ -18,13 +18,15 @@ from tideline.contract.manifest import (
     Check,
     Manifest,
     ManifestKind,
+    Part,
+    digest,
+)
+from tideline.contract.open_state import (
     OpenRequest,
     OpenState,
-    Part,
     TableCondition,
     TableDump,
     TableState,
-    digest,
 )
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import DumpRequest, KeyRange

@@ -12,17 +12,16 @@ import pytest
 
 from tests.fixtures.progress import merged_to, warehouse
 from tideline.contract.clocks import apart, utc
-from tideline.contract.manifest import (
+from tideline.contract.manifest import Manifest, ManifestKind
+from tideline.contract.modes import Mode
+from tideline.contract.open_state import (
     CapturedFrom,
-    Manifest,
-    ManifestKind,
     OpenRequest,
     OpenState,
     TableCondition,
     TableDump,
     TableState,
 )
-from tideline.contract.modes import Mode
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.contract.timeliness import Compliance, Lateness, Stage

@@ -9,11 +9,11 @@ import msgspec
 from tideline.contract.manifest import (
     Manifest,
     ManifestKind,
-    OpenState,
     Part,
     digest,
     stored_manifest,
 )
+from tideline.contract.open_state import OpenState
 from tideline.contract.position import PostgresPosition, SourceIdentity
 
 IDENTITY = SourceIdentity("postgres", system_id="7300000000000000001", timeline=1, database="shop")

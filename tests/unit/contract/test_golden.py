@@ -21,7 +21,12 @@ from tideline.contract.block import check_files, decode_block, encode_block
 from tideline.contract.description import decode_description, encode_description
 from tideline.contract.json_schemas import DOCUMENTS, json_schema
 from tideline.contract.maintenance import decode_maintenance_receipt, decode_order
-from tideline.contract.manifest import check_entry, decode_manifest, digest, encode_manifest
+from tideline.contract.manifest import (
+    check_entry,
+    decode_manifest,
+    digest,
+    encode_manifest,
+)
 from tideline.contract.plan import decode_plan, encode_plan
 from tideline.contract.receipt import decode_receipt, encode_receipt
 from tideline.contract.request import encode_answer, encode_request, parse_answer, parse_request

@@ -16,9 +16,7 @@ from tideline.contract.manifest import (
     DeleteBefore,
     Manifest,
     ManifestKind,
-    OpenState,
     SchemaEvent,
-    TableState,
     Truncate,
     check_entry,
     check_manifest,
@@ -29,6 +27,7 @@ from tideline.contract.manifest import (
     stored_manifest,
     tables_in,
 )
+from tideline.contract.open_state import OpenState, TableState
 from tideline.contract.position import PostgresPosition
 
 ONE = first_manifest()

@@ -13,14 +13,12 @@ from tideline.contract.manifest import (
     DeleteBefore,
     Manifest,
     ManifestKind,
-    OpenState,
     Part,
     SchemaEvent,
-    TableCondition,
-    TableState,
     Truncate,
 )
 from tideline.contract.modes import Mode
+from tideline.contract.open_state import OpenState, TableCondition, TableState
 from tideline.contract.plan import (
     Applied,
     Plan,

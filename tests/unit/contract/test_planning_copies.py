@@ -8,10 +8,8 @@ import msgspec
 import pytest
 
 from tests.unit.contract.test_planning import manifest, part
-from tideline.contract.manifest import (
-    Copied,
-    DeleteBefore,
-    Manifest,
+from tideline.contract.manifest import Copied, DeleteBefore, Manifest
+from tideline.contract.open_state import (
     OpenRequest,
     OpenState,
     TableDump,

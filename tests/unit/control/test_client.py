@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.unit.contract.documents import first_manifest
 from tideline.contract.answers import open_answers, recorded_answer
 from tideline.contract.errors import Unavailable
-from tideline.contract.manifest import OpenRequest, OpenState, TableDump
+from tideline.contract.open_state import OpenRequest, OpenState, TableDump
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline.control import ControlClient
 from tideline.control.client import RequestClient

@@ -12,7 +12,7 @@ from tests.fixtures.blocks import PLAIN, roll_up
 from tests.unit.planner.test_garbage import Case, row
 from tests.unit.planner.test_planner import apply
 from tideline.contract import layout
-from tideline.contract.manifest import REMOVED, TableCondition
+from tideline.contract.open_state import REMOVED, TableCondition
 from tideline.contract.timeliness import MergeRun
 from tideline.planner import plan_merge
 from tideline.planner.garbage import Fate

@@ -18,7 +18,7 @@ from tideline.contract.description import (
     describe,
     encode_description,
 )
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 from tideline.contract.schema import Column, TableSchema
 from tideline_console.plan import run as show_plan
 

@@ -19,7 +19,7 @@ from tests.fixtures.commits import commit_of_ours
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.contract.errors import Unavailable
 from tideline.contract.layout import shadow_url, table_path
-from tideline.contract.manifest import OpenState
+from tideline.contract.open_state import OpenState
 from tideline.contract.plan import STANDING_PROPERTY, CommitMetadata, app_id
 from tideline.contract.schema import parse_table
 from tideline.contract.verification import TableResult, Verification, VerificationOutcome

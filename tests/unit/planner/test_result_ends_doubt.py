@@ -13,7 +13,7 @@ from tests.fixtures.parts import HEARTBEAT_US, History, Shaped
 from tests.fixtures.progress import external_of
 from tests.unit.planner.test_planner import apply
 from tests.unit.planner.test_verifying import SCHEMA, T, accept, planned, read, row
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 from tideline.contract.timeliness import Stage
 from tideline.contract.verification import TableResult, Verification, VerificationOutcome
 from tideline.planner import applied_state, plan_merge

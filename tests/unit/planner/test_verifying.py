@@ -17,13 +17,8 @@ from tests.fixtures.parts import Emptied, History, Row, Shaped, schema_of
 from tests.unit.planner.test_planner import apply
 from tideline.contract import layout
 from tideline.contract.errors import CorruptData
-from tideline.contract.manifest import (
-    Check,
-    ManifestKind,
-    OpenRequest,
-    TableCondition,
-    TableDump,
-)
+from tideline.contract.manifest import Check, ManifestKind
+from tideline.contract.open_state import OpenRequest, TableCondition, TableDump
 from tideline.contract.request import Answer, DumpRequest, KeyRange, RequestState
 from tideline.contract.schema import parse_table
 from tideline.contract.steps import ColumnStep, StepKind

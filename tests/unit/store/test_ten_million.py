@@ -25,11 +25,10 @@ from tideline.contract.manifest import (
     DeleteBefore,
     Manifest,
     ManifestKind,
-    OpenState,
     Part,
-    TableState,
     stored_manifest,
 )
+from tideline.contract.open_state import OpenState, TableState
 from tideline.contract.plan import CommitMetadata, Plan
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import encode_schema

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tideline.contract.manifest import Copied, DeleteBefore, Manifest, OpenState
+from tideline.contract.manifest import Copied, DeleteBefore, Manifest
+from tideline.contract.open_state import OpenState
 from tideline.contract.part import DUMPED
 
 NOT_COPIED = (

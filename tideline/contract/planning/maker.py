@@ -14,8 +14,9 @@ from dataclasses import replace
 
 from tideline.contract.change_log import clash
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import Manifest, OpenState, tables_in
+from tideline.contract.manifest import Manifest, tables_in
 from tideline.contract.modes import Mode
+from tideline.contract.open_state import OpenState
 from tideline.contract.plan import Applied, Plan, PlanScope
 from tideline.contract.planning.caps import last_within_caps, parts_of
 from tideline.contract.planning.keyless import NEEDS_KEY, NOT_COPIED, ends_copy, last_whole

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tideline.contract.layout import table_path
-from tideline.contract.manifest import Manifest, Part, TableCondition, TableState
+from tideline.contract.manifest import Manifest, Part
+from tideline.contract.open_state import TableCondition, TableState
 from tideline.contract.plan import (
     PlannedChange,
     PlannedEnd,

@@ -11,7 +11,7 @@ import re
 from datetime import date
 from decimal import Decimal
 
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 from tideline.contract.reasons import SnapshotReason
 from tideline.contract.receipt import rereads_pending
 from tideline.contract.request import DumpRequest, KeyRange

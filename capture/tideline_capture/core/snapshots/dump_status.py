@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from tideline.contract.answers import Circumstances
-from tideline.contract.manifest import OpenRequest
+from tideline.contract.open_state import OpenRequest
 from tideline_capture.core.chunks import ChunkOrder
 from tideline_capture.core.snapshots.scheduler import ChunkScheduler
 from tideline_capture.core.state import CoreState

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tideline.contract.answers import Circumstances
 from tideline.contract.errors import Unavailable
-from tideline.contract.manifest import OpenRequest, TableDump
+from tideline.contract.open_state import OpenRequest, TableDump
 from tideline_capture.core.chunks import (
     Chunk,
     ChunkEvent,

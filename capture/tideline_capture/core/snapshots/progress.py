@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import Copied, DeleteBefore, TableDump
+from tideline.contract.manifest import Copied, DeleteBefore
+from tideline.contract.open_state import TableDump
 from tideline_capture.core.chunks import Chunk, ChunkOrder
 from tideline_capture.core.effects import Deciding, Effects, SchemaRead, SnapshotDone, Unfit
 from tideline_capture.core.events import Watermark

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tideline.contract.manifest import OpenRequest, TableDump
+from tideline.contract.open_state import OpenRequest, TableDump
 from tideline_capture.core.chunks import Chunk, ChunkOrder, ChunkRead
 from tideline_capture.core.events import Watermark
 from tideline_capture.core.open_requests import OPEN, reads_keys

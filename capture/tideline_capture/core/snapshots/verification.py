@@ -13,7 +13,8 @@ from hashlib import sha256
 from msgspec.structs import replace
 
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import Check, TableCondition, TableDump
+from tideline.contract.manifest import Check
+from tideline.contract.open_state import TableCondition, TableDump
 from tideline.contract.request import DumpRequest
 from tideline_capture.core.chunks import Chunk, ChunkOrder
 from tideline_capture.core.segment import CheckRows

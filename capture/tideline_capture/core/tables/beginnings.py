@@ -8,7 +8,7 @@ Any other table may have rows from before.
 
 from __future__ import annotations
 
-from tideline.contract.manifest import CapturedFrom, TableState
+from tideline.contract.open_state import CapturedFrom, TableState
 from tideline.contract.reasons import SnapshotReason
 from tideline.contract.schema import parse_table
 from tideline_capture.core.effects import Effects, Joined, SnapshotWanted

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from tideline.contract.manifest import (
+from tideline.contract.manifest import SchemaEvent
+from tideline.contract.open_state import (
     OpenRequest,
-    SchemaEvent,
     TableCondition,
     TableDump,
     TableState,

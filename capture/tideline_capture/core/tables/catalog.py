@@ -8,7 +8,7 @@ changed whose commit the log had before C, but which was not visible yet to the 
 
 from __future__ import annotations
 
-from tideline.contract.manifest import REMOVED, TableState
+from tideline.contract.open_state import REMOVED, TableState
 from tideline.contract.reasons import SnapshotReason
 from tideline_capture.core.effects import Deciding, Effects, Joined, SnapshotWanted
 from tideline_capture.core.events import Watermark

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from tideline.contract.description import Description
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import CapturedFrom, SchemaEvent, TableCondition
+from tideline.contract.manifest import SchemaEvent
+from tideline.contract.open_state import CapturedFrom, TableCondition
 from tideline.contract.reasons import SnapshotReason
 from tideline.contract.schema import TableSchema, Verdict
 from tideline_capture.core.effects import (

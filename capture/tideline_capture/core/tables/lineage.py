@@ -21,7 +21,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tideline.contract.manifest import ColumnNumbers, TableState
+from tideline.contract.open_state import ColumnNumbers, TableState
 from tideline.contract.schema import (
     ChangeKind,
     Column,

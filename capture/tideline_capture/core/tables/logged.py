@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tideline.contract.manifest import SchemaEvent, TableCondition, Truncate
+from tideline.contract.manifest import SchemaEvent, Truncate
+from tideline.contract.open_state import TableCondition
 from tideline.contract.schema import Verdict, is_reserved, parse_table
 from tideline_capture.core.effects import Disturbed, Effects, Joined
 from tideline_capture.core.events import GapSeen, SchemaSeen, StatementSeen, Truncated

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tideline.contract.description import Description
-from tideline.contract.manifest import REMOVED, CapturedFrom, TableCondition, TableState
+from tideline.contract.open_state import (
+    REMOVED,
+    CapturedFrom,
+    TableCondition,
+    TableState,
+)
 from tideline.contract.schema import TableSchema, Verdict
 from tideline.contract.steps import ColumnStep, Origin, StepKind, origins_after, steps_to
 from tideline_capture.core.facts import CatalogIdentity, TableFacts

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tideline.contract.answers import Circumstances, answer_of
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import OpenState, TableDump
+from tideline.contract.open_state import OpenState, TableDump
 from tideline.contract.request import Answer, DumpRequest, RequestState
 from tideline_capture.core.answers import RecentAnswers
 from tideline_capture.core.open_requests import OpenRequests

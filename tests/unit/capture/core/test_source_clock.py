@@ -11,7 +11,7 @@ from tests.fixtures.core import (
     make_core,
     started,
 )
-from tideline.contract.manifest import OpenState
+from tideline.contract.open_state import OpenState
 from tideline_capture.core.events import Watermark, WatermarkKind
 from tideline_capture.core.facts import CatalogRound
 

@@ -18,10 +18,9 @@ from tests.fixtures.core import (
     started,
 )
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import (
+from tideline.contract.manifest import Manifest, ManifestKind
+from tideline.contract.open_state import (
     CapturedFrom,
-    Manifest,
-    ManifestKind,
     OpenState,
     TableDump,
     TableState,

@@ -23,7 +23,7 @@ from tests.fixtures.core import (
     make_rows,
     started,
 )
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 from tideline.contract.request import KeyRange, RequestState
 from tideline.contract.schema import Column, TableSchema
 from tideline_capture.core.chunks import ChunkFailed

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tideline.contract.description import describe
-from tideline.contract.manifest import ColumnNumbers
+from tideline.contract.open_state import ColumnNumbers
 from tideline.contract.patterns import matches
 from tideline.contract.schema import Column, TableId, TableSchema
 from tideline_capture.core.facts import TableFacts

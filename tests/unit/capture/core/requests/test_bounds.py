@@ -11,7 +11,12 @@ import pytest
 
 from tests.fixtures.core import SCHEMA, TABLE, Driver, limits_with, make_core
 from tideline.contract import patterns
-from tideline.contract.manifest import OpenState, TableCondition, TableDump, TableState
+from tideline.contract.open_state import (
+    OpenState,
+    TableCondition,
+    TableDump,
+    TableState,
+)
 from tideline.contract.reasons import SnapshotReason
 from tideline.contract.request import (
     KEYS_MAX,

@@ -25,7 +25,7 @@ from tests.fixtures.core import (
     started,
 )
 from tideline.contract.errors import Unavailable
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 from tideline.contract.receipt import reread_request
 from tideline.contract.request import DumpRequest, RequestState
 from tideline.contract.schema import Column, TableSchema

@@ -18,7 +18,8 @@ from tests.fixtures.core import (
     make_core,
     started,
 )
-from tideline.contract.manifest import Check, TableCondition
+from tideline.contract.manifest import Check
+from tideline.contract.open_state import TableCondition
 from tideline.contract.request import Action, Command, DumpRequest, RequestState
 from tideline_capture.core.events import CommandArrived, SchemaSeen, Truncated, WatermarkKind
 from tideline_capture.core.facts import Snapshot

@@ -8,7 +8,13 @@ import msgspec
 import pytest
 
 from tests.fixtures.core import CLOCK_US, FACTS, POLICY, SCHEMA, TABLE, Driver, facts_with
-from tideline.contract.manifest import REMOVED, CapturedFrom, OpenState, TableCondition, TableState
+from tideline.contract.open_state import (
+    REMOVED,
+    CapturedFrom,
+    OpenState,
+    TableCondition,
+    TableState,
+)
 from tideline.contract.request import DumpRequest
 from tideline.contract.schema import TableSchema
 from tideline_capture.core.events import (

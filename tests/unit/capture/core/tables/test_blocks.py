@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.fixtures.core import FACTS, POLICY, SCHEMA, TABLE, Driver, facts_with, make_core, started
-from tideline.contract.manifest import ColumnNumbers, TableCondition
+from tideline.contract.open_state import ColumnNumbers, TableCondition
 from tideline.contract.request import Action, Command, RequestState
 from tideline.contract.schema import Column, TableSchema
 from tideline.contract.steps import ColumnStep, StepKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fixtures.core import EVERYTHING, FACTS, SCHEMA, TABLE, WIDER, Driver, facts_with, started
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 from tideline.contract.schema import Column, TableSchema
 from tideline_capture.core.events import SchemaSeen, Truncated, WatermarkKind
 from tideline_capture.core.facts import Snapshot

@@ -8,7 +8,7 @@ import msgspec
 
 from tests.fixtures.core import FACTS, SCHEMA, TABLE, Driver, emitted, started
 from tideline.contract.description import Description, describe
-from tideline.contract.manifest import OpenState
+from tideline.contract.open_state import OpenState
 from tideline.contract.schema import TableSchema
 from tideline_capture.core.events import SchemaSeen, WatermarkKind
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fixtures.core import SCHEMA, TABLE, Driver, facts_with, make_core, started
-from tideline.contract.manifest import TableCondition
+from tideline.contract.open_state import TableCondition
 from tideline.contract.schema import Column, TableSchema
 from tideline.contract.steps import ColumnStep, StepKind
 from tideline_capture.core.events import SchemaSeen

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.core import FACTS, SCHEMA, TABLE, Driver, facts_with, started
-from tideline.contract.manifest import ColumnNumbers, TableCondition, TableState
+from tideline.contract.open_state import ColumnNumbers, TableCondition, TableState
 from tideline.contract.schema import Column, TableSchema, Verdict
 from tideline.contract.steps import ColumnStep, Origin, StepKind
 from tideline_capture.core.events import SchemaSeen, StatementSeen, WatermarkKind

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fixtures.core import FACTS, SCHEMA, TABLE, WIDER, Driver, facts_with
-from tideline.contract.manifest import OpenState, TableCondition, TableState
+from tideline.contract.open_state import OpenState, TableCondition, TableState
 from tideline.contract.position import MysqlPosition
 from tideline_capture.core.chunks import ChunkFailed
 from tideline_capture.core.events import (
