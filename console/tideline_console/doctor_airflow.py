@@ -129,7 +129,10 @@ def check_dags() -> list[Finding]:
     folders, failed = bundle_folders()
     bags = [dag_bag(folder) for folder in folders.values()]
     findings = [
-        warning("dags", f"the bundle {name} cannot be read here: {why}")
+        warning(
+            "dags",
+            f"the bundle {name} cannot be read here: {why}; the DAG processor's log says more",
+        )
         for name, why in failed.items()
     ]
     findings += [

@@ -72,7 +72,7 @@ class Unreachable(LocalDagBundle):
     """A bundle that cannot be fetched from here."""
 
     def initialize(self) -> None:
-        raise OSError("no route")
+        raise OSError("no route to https://token@git.example")
 
 
 def test_a_bundle_that_cannot_be_fetched_hides_no_other(
@@ -83,6 +83,7 @@ def test_a_bundle_that_cannot_be_fetched_hides_no_other(
     monkeypatch.setitem(sys.modules, module.__name__, module)
     away = {**folder(tmp_path, "away"), "classpath": "unreachable_bundle.Unreachable"}
     assert found(monkeypatch, away, OURS) == [
-        "warning the bundle away cannot be read here: OSError: no route None",
+        "warning the bundle away cannot be read here: OSError;"
+        " the DAG processor's log says more None",
         f"ok tideline_… : {', '.join(NAMES)} None",
     ]
