@@ -51,10 +51,10 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
 def _run_plan(settings: Settings, plan: Plan) -> Receipt:
     """Run the plan in a session of this process, and end the session."""
     with spark_session(settings, "merge") as session:
-        return run_in(session, settings, plan, retry_s=settings.merge.retry_s)
+        return run_in(session, settings, plan)
 
 
-def run_in(session: SparkSession, settings: Settings, plan: Plan, retry_s: float = 0.0) -> Receipt:
+def run_in(session: SparkSession, settings: Settings, plan: Plan) -> Receipt:
     """Run ``plan`` in an existing session, within the limits of ``[merge]``."""
     from tideline_spark.merge import run_plan  # heavy
 
@@ -63,7 +63,7 @@ def run_in(session: SparkSession, settings: Settings, plan: Plan, retry_s: float
         session,
         plan,
         retries_max=merge.retries_max,
-        retry_s=retry_s,
+        retry_s=merge.retry_s,
         tables_at_once=merge.tables_at_once,
     )
 

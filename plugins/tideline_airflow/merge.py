@@ -95,8 +95,8 @@ class PlanJobOperator(SparkJobOperator):
         pipeline, merge = hook.settings.pipeline, hook.settings.merge
         plan_url = hook.url(layout.plan_key(pipeline, plan_id))
         receipt_url = hook.url(layout.receipt_key(pipeline, plan_id))
-        limits = ["--retry-s", str(merge.retry_s), *at_once(merge)]
-        arguments = [*limits, "--plan", plan_url, "--receipt", receipt_url]
+        limits = ["--retries-max", str(merge.retries_max), "--retry-s", str(merge.retry_s)]
+        arguments = [*limits, *at_once(merge), "--plan", plan_url, "--receipt", receipt_url]
         program = self.application or application(APPLICATION_VARIABLE, "merge.py")
         began = time.monotonic()
         receipt = self.left_by(

@@ -103,14 +103,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="run one merge plan")
     parser.add_argument("--plan", required=True, help="the plan's address")
     parser.add_argument("--receipt", required=True, help="where the receipt is put")
+    parser.add_argument(
+        "--retries-max", type=int, default=RETRIES_MAX, help="retries of a table that lost a race"
+    )
     parser.add_argument("--retry-s", type=float, default=0.0, help="patience with what may mend")
     parser.add_argument("--tables-at-once", type=int, help="side by side; default: Spark's cores")
     options = parser.parse_args(arguments)
 
     def work(spark: SparkSession) -> list[str]:
         plan = decode_plan(read_document(spark, options.plan), options.plan)
-        at_once = options.tables_at_once
-        receipt = run_plan(spark, plan, retry_s=options.retry_s, tables_at_once=at_once)
+        receipt = run_plan(
+            spark,
+            plan,
+            retries_max=options.retries_max,
+            retry_s=options.retry_s,
+            tables_at_once=options.tables_at_once,
+        )
         (run_key, run), (_, document) = stored_documents(receipt, time.time_ns() // 1_000)
         write_document(spark, layout.object_url(plan.store_url, run_key), run)
         write_document(spark, options.receipt, document)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, cast
 
 import pyspark
 import pytest
@@ -42,6 +42,8 @@ from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.merge import APPLICATION_VARIABLE, MergeOperator
 from tideline_airflow.receipts import format_receipts
 from tideline_airflow.spark_job import application, local_environment
+from tideline_console.merge import run_in
+from tideline_spark import merge as job
 
 SUBMIT = """#!{python}
 import json, os, pathlib, sys
@@ -154,6 +156,53 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+LIMITS = {"retries_max": 3, "retry_s": 7.0, "tables_at_once": 2}
+
+
+def test_each_limit_of_a_merge_reaches_the_job(
+    merge: MergeOperator, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, limit in LIMITS.items():
+        monkeypatch.setenv(f"TIDELINE_MERGE__{name.upper()}", str(limit))
+    submit.shall({"public.orders": "applied"})
+    merge.execute(TaskContext(merge).values)
+    [call] = submit.calls
+    assert limits_of_job(monkeypatch, call[call.index("/jobs/merge.py") + 1 :]) == LIMITS
+
+
+def test_each_limit_of_a_merge_is_kept_by_the_command_line(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And by rebuilds and repairs, which merge by the same function."""
+    kept: dict[str, Any] = {}
+    monkeypatch.setattr(job, "run_plan", lambda spark, plan, **limits: kept.update(limits))
+    for name, limit in LIMITS.items():
+        monkeypatch.setenv(f"TIDELINE_MERGE__{name.upper()}", str(limit))
+    run_in(cast(Any, None), TidelineHook(str(config)).settings, cast(Any, None))
+    assert kept == LIMITS
+
+
+class Reached(Exception):
+    """The job has come to where it runs its plan."""
+
+
+def limits_of_job(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> dict[str, Any]:
+    """The limits with which the job of ``arguments`` runs its plan."""
+    kept: dict[str, Any] = {}
+
+    def run_plan(spark: object, plan: object, **limits: Any) -> NoReturn:
+        kept.update(limits)
+        raise Reached
+
+    monkeypatch.setattr(job, "read_document", lambda spark, url: b"")
+    monkeypatch.setattr(job, "decode_plan", lambda raw, url: None)
+    monkeypatch.setattr(job, "run_job", lambda work, **_: work(None))
+    monkeypatch.setattr(job, "run_plan", run_plan)
+    with pytest.raises(Reached):
+        job.main(arguments)
+    return kept
+
+
 def test_one_run_of_the_plan(
     merge: MergeOperator,
     submit: Submit,
@@ -170,8 +219,8 @@ def test_one_run_of_the_plan(
     [call] = submit.calls
     assert call[call.index("--master") + 1] == "local[2]"
     assert call[call.index("--driver-memory") + 1] == "2g"
-    assert call[-7] == "/jobs/merge.py"
-    assert call[-6:-4] == ["--retry-s", "120.0"]
+    assert call[-9] == "/jobs/merge.py"
+    assert call[-8:-4] == ["--retries-max", "8", "--retry-s", "120.0"]
     assert call[-4] == "--plan"
     assert call[-3].startswith("file://") and call[-3].endswith(f"/plans/{encode_name(NAME)}.json")
     assert call[-1].endswith(f"/receipts/{encode_name(NAME)}.json")
