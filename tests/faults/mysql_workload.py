@@ -13,10 +13,10 @@ from typing import Any
 import pymysql
 from pymysql.constants import ER
 
-from tests.faults.traffic import Traffic
 from tests.fixtures.capture import Pipeline
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.support.checks import Captured, check_equal, check_history, compare, source_rows
+from tests.support.traffic import Traffic
 
 _ISAM = "isam"
 NAMES = ("accounts", "ledger", "orders", "pairs", _ISAM)

@@ -17,12 +17,12 @@ import pytest
 
 from tests.faults import mysql_workload
 from tests.faults.points import POINTS, Point, Round, ended_well, kill_at, taken_over, wake
-from tests.faults.traffic import Traffic
 from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.fixtures.services import Database
 from tests.support import workload
 from tests.support.checks import check_equal, check_history
+from tests.support.traffic import Traffic
 from tideline.contract.manifest import ManifestKind
 
 BRISK = {

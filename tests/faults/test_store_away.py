@@ -28,12 +28,12 @@ from tests.faults import mysql_workload
 from tests.faults.mysql_workload import MysqlWorkload
 from tests.faults.rewired import patient
 from tests.faults.s3_faults import ALWAYS, S3Faults, Trouble
-from tests.faults.traffic import Traffic
 from tests.fixtures.capture import PATIENCE_S, Pipeline, PipelineFactory, WorkerProcess, poll
 from tests.fixtures.mysql_servers import ServerFactory, make_mysql_database
 from tests.fixtures.services import Database, make_database
 from tests.support import workload
 from tests.support.checks import check_equal, check_history
+from tests.support.traffic import Traffic
 from tests.support.workload import Workload
 
 MIB = 1 << 20

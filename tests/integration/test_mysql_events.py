@@ -48,7 +48,7 @@ class Gap:
     """Statements that leave less in the log than was changed, and what the worker says then.
 
     Each runs on some server; recorded logs of all of them are read in
-    ``tests/unit/capture/mysql/binlog/test_transactions.py``.
+    ``tests/unit/capture/sources/mysql/binlog/test_transactions.py``.
     """
 
     name: str

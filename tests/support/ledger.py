@@ -26,9 +26,9 @@ import pymysql
 from pymysql.constants import ER
 
 from devtools.simulation.history import Key, LedgerEntry
-from tests.faults.traffic import Traffic
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.fixtures.services import Database
+from tests.support.traffic import Traffic
 
 TABLES = ("accounts", "items", "pairs", "ledger")
 ACCOUNTS = 8

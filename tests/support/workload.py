@@ -13,7 +13,7 @@ from typing import Any
 import psycopg2
 import psycopg2.errors
 
-from tests.faults.traffic import Traffic
+from tests.support.traffic import Traffic
 
 TABLES = ("public.accounts", "public.ledger", "public.orders", "public.pairs")
 HOT_KEYS = 8

@@ -11,8 +11,8 @@ import pytest
 
 from tests.fixtures.parts import Emptied, History, Row, Shaped, schema_of
 from tests.unit.planner.test_planner import apply
-from tests.unit.planner.test_planner_policies import react
 from tests.unit.planner.test_planning_modes import apply as apply_as
+from tests.unit.planner.test_policies import react
 from tideline.contract.modes import Mode
 from tideline.contract.open_state import TableCondition
 from tideline.contract.steps import ColumnStep, StepKind

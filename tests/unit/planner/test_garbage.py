@@ -17,8 +17,8 @@ from tests.fixtures.blocks import PLAIN, PLAIN_SCHEMA, TEN, roll_up, store_of
 from tests.fixtures.parts import Event, History, Row, Shaped
 from tests.spark.random_source import SCHEMA as SHARDS
 from tests.spark.random_source import TABLE, RandomSource, interleave, truth
+from tests.unit.planner.test_blocks import folded
 from tests.unit.planner.test_planner import apply
-from tests.unit.planner.test_planner_blocks import folded
 from tideline.contract import layout
 from tideline.contract.errors import CorruptData, Unavailable
 from tideline.contract.manifest import Manifest, Part

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.parts import History, Row, Shaped, schema_of
-from tests.unit.planner.test_planner_policies import PLAIN, RENAME, RENAMED, react
 from tests.unit.planner.test_planning_modes import apply as stands
 from tests.unit.planner.test_planning_modes import as_mode
+from tests.unit.planner.test_policies import PLAIN, RENAME, RENAMED, react
 from tideline.contract.errors import Unavailable
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan, PlannedSwap, app_id

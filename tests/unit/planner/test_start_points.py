@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.fixtures.parts import History, Row, Shaped, schema_of
-from tests.unit.planner.test_planner_policies import PLAIN, RENAME, RENAMED, react
 from tests.unit.planner.test_planning_modes import apply as stands
 from tests.unit.planner.test_planning_modes import as_mode
+from tests.unit.planner.test_policies import PLAIN, RENAME, RENAMED, react
 from tideline.contract.manifest import Copied, DeleteBefore
 from tideline.contract.modes import Mode
 from tideline.planner import read_inputs

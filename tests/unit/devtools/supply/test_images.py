@@ -16,7 +16,7 @@ import pytest
 from devtools.supply.images import FILES, Image, images_in, parse_image, pin, resolve
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 HOSTED = (
     "Dockerfile",

@@ -140,7 +140,7 @@ def test_stay_is_an_option_of_the_command_and_of_make(
     monkeypatch.setattr(demo, "run", run)
     assert CliRunner().invoke(app, ["demo", *words]).exit_code == 0
     assert asked == [bool(words)]
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[4]
     command = ["make", "-n", "-o", "setup", "demo", *(["STAY=1"] if words else [])]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     assert ("--stay" in done.stdout) == bool(words)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from tests.unit.contract.test_planning import manifest, part
+from tests.unit.contract.planning.test_maker import manifest, part
 from tideline.contract.manifest import Copied, DeleteBefore, Manifest
 from tideline.contract.open_state import (
     OpenRequest,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures.odd_events import FOLDER, packet
-from tests.unit.capture.mysql.binlog.test_transactions import (
+from tests.unit.capture.sources.mysql.binlog.test_transactions import (
     anonymous,
     operations,
     query,

@@ -39,7 +39,7 @@ from tideline_console.status.document import (
 from tideline_console.status.making import dumps_under_way, make_status, worker_state
 from tideline_console.status.text import print_status
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 GOLDEN = ROOT / "tests" / "golden" / "status"
 SCHEMAS = ROOT / "docs" / "schemas"
 

@@ -27,7 +27,7 @@ from devtools.supply.licences import (
     unlooked_at,
 )
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 class Package(Distribution):

@@ -23,7 +23,7 @@ from devtools.supply.licences import KNOWN, OURS
 from tideline.spark_versions import installed_spark, spark_line
 from tideline.warehouse.delta import jars as delta_jars
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture(scope="module")
