@@ -30,19 +30,19 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
     scope = list(tables) or None
     plan = plan_merge(settings, plan_id=plan_id, tables=scope)
     if plan.nothing_to_do:
-        say(f"nothing to merge up to manifest {plan.b}")
+        say(f"nothing to merge up to manifest {plan.to_manifest}")
         record_delayed(settings, plan)
         print_delayed(plan)
         ask_for_pending(settings, pending_requests(settings, scope), say)
         return EXIT_FAILED if plan.strayed else 0
-    say(f"plan {plan_id}: {len(plan.tables)} tables up to manifest {plan.b}")
+    say(f"plan {plan_id}: {len(plan.tables)} tables up to manifest {plan.to_manifest}")
     if plan.descriptions:
         say(f"{len(plan.descriptions)} tables get the comments and NOT NULL of the source")
     receipt = run_merge(settings, plan, lambda: _run_plan(settings, plan), say)
     _print_receipt(receipt)
     print_delayed(plan)
     ask_for_pending(settings, pending_requests(settings, scope), say)
-    if plan.b < plan.tail:
+    if plan.to_manifest < plan.tail:
         say("more waits than one plan takes: run `tideline merge` again")
     bad = [one for one in receipt.tables if one.outcome in (Outcome.REFUSED, Outcome.FAILED)]
     return EXIT_FAILED if bad or plan.strayed else 0

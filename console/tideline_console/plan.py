@@ -50,9 +50,9 @@ def _options(settings: Settings, name: str) -> TableOptions:
 
 def print_preview(found: PlanPreview) -> None:
     if not found.tables:
-        say(f"nothing to merge up to manifest {found.b}")
+        say(f"nothing to merge up to manifest {found.to_manifest}")
     else:
-        say(f"{len(found.tables)} tables up to manifest {found.b}")
+        say(f"{len(found.tables)} tables up to manifest {found.to_manifest}")
         print_table(
             ("table", "does", "from", "to", "rows", "parts", "size", "mode"),
             (_row(one) for one in found.tables),
@@ -68,7 +68,7 @@ def print_preview(found: PlanPreview) -> None:
     for dump in found.dumps:
         scope = "the whole table" if dump.keys is None else f"{dump.keys:,} rows"
         say(f"{dump.table}: a dump of {scope} is due: {dump.why}")
-    if found.b < found.tail:
+    if found.to_manifest < found.tail:
         say(f"more waits than one plan takes: the chain is at manifest {found.tail}")
 
 

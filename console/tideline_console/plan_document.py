@@ -71,13 +71,14 @@ class DumpPreview(msgspec.Struct, frozen=True):
     keys: int | None = None
 
 
-class PlanPreview(msgspec.Struct, frozen=True, rename={"delayed": "held"}):
+class PlanPreview(msgspec.Struct, frozen=True, rename={"to_manifest": "b", "delayed": "held"}):
     """The preview of ``tideline merge`` now. ``delayed``: tables that stop, and why. ``parks``: by
     table, the kinds of change that it will stop before. ``described``: tables whose targets get
-    other comments or NOT NULL columns. With ``b`` below ``tail``, more changes wait."""
+    other comments or NOT NULL columns. With ``to_manifest`` below ``tail``, more changes
+    wait."""
 
     pipeline: str
-    b: int
+    to_manifest: int
     tail: int
     tables: tuple[TablePreview, ...] = ()
     delayed: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -95,7 +96,7 @@ def preview(
     """Preview ``plan``; ``options`` are the settings of all tables that were asked for."""
     return PlanPreview(
         pipeline=plan.pipeline,
-        b=plan.b,
+        to_manifest=plan.to_manifest,
         tail=plan.tail,
         tables=tuple(_table(table, options.get(table.table)) for table in plan.tables),
         delayed=plan.delayed,
@@ -116,8 +117,8 @@ def _table(table: TablePlan, table_options: TableOptions | None) -> TablePreview
         table=table.table,
         target=table.target,
         action="replace" if table.replace else "create" if table.create else "merge",
-        after_manifest=table.a,
-        to_manifest=table.b,
+        after_manifest=table.from_manifest,
+        to_manifest=table.to_manifest,
         rows=sum(part.rows for part in table.parts),
         parts=len(table.parts),
         bytes=sum(part.bytes for part in table.parts),

@@ -42,7 +42,7 @@ def run(settings: Settings, table: str, options: RebuildOptions) -> int:
                 print_delayed(plan)
                 return EXIT_FAILED
             for step in plan.tables:
-                say(f"building up to manifest {step.b}: {len(step.parts)} parts")
+                say(f"building up to manifest {step.to_manifest}: {len(step.parts)} parts")
             for swap in plan.swaps:
                 say(_describe_swap(swap))
             receipt = run_in(session, settings, plan)
@@ -54,11 +54,11 @@ def run(settings: Settings, table: str, options: RebuildOptions) -> int:
 
 
 def _describe_swap(swap: PlannedSwap) -> str:
-    if swap.live_b is None:
-        return f"comparing and swapping at manifest {swap.b}"
+    if swap.live_to_manifest is None:
+        return f"comparing and swapping at manifest {swap.to_manifest}"
     return (
-        f"swapping at manifest {swap.b}, without comparing: the live table cannot go on from"
-        f" manifest {swap.live_b}"
+        f"swapping at manifest {swap.to_manifest}, without comparing: the live table cannot go on"
+        f" from manifest {swap.live_to_manifest}"
     )
 
 

@@ -72,7 +72,9 @@ def _commits(rig: SimulatedStage, manifests: list[ChainManifest]) -> tuple[Merge
     commits = []
     for commit in rig.merger.commits:
         found = [
-            seq for table, number, seq in results if table == commit.table and number <= commit.b
+            seq
+            for table, number, seq in results
+            if table == commit.table and number <= commit.to_manifest
         ]
         healed = max(found, default=-1)
         if any(table == commit.table and seq >= healed for table, seq in doubts):

@@ -141,17 +141,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class MergeCommit:
-    """A warehouse table right after a merge of the manifests in (``a``, ``b``] committed.
+    """A warehouse table right after a merge of what comes after ``from_manifest``, up to
+    ``to_manifest``, committed.
 
-    ``applied_seq`` is the last sequence of ``b``. ``rows`` is all of the table, doubles included.
-    ``whole``: a dump of all of it is applied, so that no row of the source may be missing. A new
-    ``generation`` restarts the table, with what the chain has above ``starts_seq``. ``total`` is
-    the sum over a bank's table, where the source's has the same at every commit.
+    ``applied_seq`` is the last sequence of ``to_manifest``. ``rows`` is all of the table, doubles
+    included. ``whole``: a dump of all of it is applied, so that no row of the source may be
+    missing. A new ``generation`` restarts the table, with what the chain has above ``starts_seq``.
+    ``total`` is the sum over a bank's table, where the source's has the same at every commit.
     """
 
     table: str
-    a: int
-    b: int
+    from_manifest: int
+    to_manifest: int
     applied_seq: int
     rows: tuple[Row, ...]
     whole: bool = True

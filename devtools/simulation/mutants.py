@@ -482,9 +482,9 @@ MUTANTS: tuple[Mutant, ...] = (
 
 NOT_APPLICABLE: dict[str, str] = {
     "`>=` for `>` in MERGE": "no difference can be seen: the rows of a plan are all newer than what"
-    " is applied (seq > a_seq), or the target's row is damaged and overwritten either way; a plan"
-    " that runs again is stopped by the version (merges-again), and tests/spark/test_merge.py has"
-    " the statement",
+    " is applied (seq > from_seq), or the target's row is damaged and overwritten either way; a"
+    " plan that runs again is stopped by the version (merges-again), and tests/spark/test_merge.py"
+    " has the statement",
     "unquoted identifier": "no SQL here; tests/integration has odd names on real servers, and"
     " tests/unit/contract the quoting",
     "raw table name in key": "keys never collide here; tests/properties/test_contract.py has the"

@@ -178,7 +178,7 @@ def split(history: RunHistory, walked: Replay) -> Iterator[Violation]:
     for commit in history.commits:
         wanted = history.totals.get(commit.table)
         if wanted is not None and commit.total is not None and commit.total != wanted:
-            words = f"the bank's sum is off after the merge of manifest {commit.b}"
+            words = f"the bank's sum is off after the merge of manifest {commit.to_manifest}"
             yield Violation("A", commit.table, commit.applied_seq, words)
 
 
@@ -249,7 +249,7 @@ def _at(sight: Sight, letter: str, words: str) -> Violation:
 
 def _differences(letter: str, kind: str, words: str, walked: Replay) -> Iterator[Violation]:
     for one in walked.differences.get(kind, ()):
-        where = f"{words}, after the merge of manifest {one.commit.b}"
+        where = f"{words}, after the merge of manifest {one.commit.to_manifest}"
         yield Violation(letter, one.commit.table, one.commit.applied_seq, where)
 
 
@@ -299,17 +299,17 @@ def _passed_over(history: RunHistory) -> Iterator[Violation]:
     newest: dict[tuple[str, int], MergeCommit] = {}
     for commit in history.commits:
         before = newest.get((commit.table, commit.generation))
-        done = 0 if before is None else before.b
+        done = 0 if before is None else before.to_manifest
         newest[commit.table, commit.generation] = commit
         skipped = any(
-            done < number <= commit.a and seq > commit.starts_seq
-            for number, seq in (held[commit.table] if commit.a > done else ())
+            done < number <= commit.from_manifest and seq > commit.starts_seq
+            for number, seq in (held[commit.table] if commit.from_manifest > done else ())
         )
-        if skipped or (before is not None and commit.a < done):
-            words = f"the merge after manifest {commit.a} follows one up to {done}"
+        if skipped or (before is not None and commit.from_manifest < done):
+            words = f"the merge after manifest {commit.from_manifest} follows one up to {done}"
             yield Violation("G", commit.table, commit.applied_seq, words)
-        if lasts.get(commit.b) != commit.applied_seq:
-            words = f"the merge of manifest {commit.b} does not end where that ends"
+        if lasts.get(commit.to_manifest) != commit.applied_seq:
+            words = f"the merge of manifest {commit.to_manifest} does not end where that ends"
             yield Violation("G", commit.table, commit.applied_seq, words)
 
 

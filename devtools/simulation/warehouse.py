@@ -136,9 +136,9 @@ class Run:
         target does not stand where the plan begins.
         """
         number = target.applied.get(plan.app_id)
-        if number is not None and number >= plan.b and "merges-again" not in flaws:
+        if number is not None and number >= plan.to_manifest and "merges-again" not in flaws:
             return None
-        begins = number is None if plan.create else number == plan.a
+        begins = number is None if plan.create else number == plan.from_manifest
         if not begins and "merges-again" not in flaws:
             raise Conflict
         columns_of = Columns(plan, flaws)
@@ -162,7 +162,7 @@ class Run:
         target.rows = self._merged(before)
         target.exists = True
         target.version += 1
-        target.applied[plan.app_id] = max(plan.b, target.applied.get(plan.app_id, 0))
+        target.applied[plan.app_id] = max(plan.to_manifest, target.applied.get(plan.app_id, 0))
 
     def _merged(self, before: Mapping[Key, TargetRow]) -> dict[Key, TargetRow]:
         """Compute the one MERGE. It reads the table as it was, old keys of moved rows included."""
@@ -170,7 +170,7 @@ class Run:
         for given, state in self.states.items():
             key = _key(given)
             held = before.get(key)
-            if held is not None and not (state.seq > held.seq or held.seq > plan.a_seq):
+            if held is not None and not (state.seq > held.seq or held.seq > plan.from_seq):
                 continue
             if not state.gone:
                 after[key] = _row(key, state, before, plan.schema)
@@ -178,7 +178,7 @@ class Run:
                 del after[key]
         if plan.delete_before is not None and "ignores-floors" not in self.flaws:
             for key, held in before.items():
-                old = held.seq <= plan.delete_before or held.seq > plan.a_seq
+                old = held.seq <= plan.delete_before or held.seq > plan.from_seq
                 if key not in self.states and old:
                     del after[key]
         return after
@@ -194,9 +194,9 @@ def commit_of(run: Run, state: OpenState) -> MergeCommit:
         total = sum(int(row.values["balance"] or 0) for row in rows.values())
     return MergeCommit(
         table=plan.table,
-        a=plan.a,
-        b=plan.b,
-        applied_seq=plan.b_seq,
+        from_manifest=plan.from_manifest,
+        to_manifest=plan.to_manifest,
+        applied_seq=plan.to_seq,
         rows=run.target.shown(),
         whole=whole,
         generation=plan.generation,

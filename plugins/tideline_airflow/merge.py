@@ -154,7 +154,7 @@ class MergeOperator(PlanJobOperator):
             if refused:
                 names = log_line(", ".join(refused))
                 self.log.info("planning again, others have moved on: %s", names)
-            elif plan.b >= plan.tail:
+            elif plan.to_manifest >= plan.tail:
                 break
         else:
             self.log.warning("more is to be merged after %d plans", self.rounds_max)
@@ -188,7 +188,7 @@ class MergeOperator(PlanJobOperator):
             "planned in %.1f s: %s, up to manifest %d",
             time.monotonic() - began,
             log_line(", ".join(table.table for table in plan.tables)) or "nothing",
-            plan.b,
+            plan.to_manifest,
         )
         for table, reason in plan.delayed.items():
             self.log.warning("%s", log_line(f"{table} is held back: {reason}"))

@@ -30,7 +30,7 @@ def commit_metadata_of(
     before, changed = since.commit_metadata, unhealed(snapshot, since)
     found_at = _earlier(snapshot, since).seq
     if since.external:
-        found_at = max(found_at, table.a_seq)
+        found_at = max(found_at, table.from_seq)
     healed_at = None if table.mode.keeps_history else table.delete_before
     # Our last commit may have left some, where the log no longer holds it.
     pended = before.pending if before is not None else not table.create
@@ -42,15 +42,15 @@ def commit_metadata_of(
         pipeline=plan.pipeline,
         incarnation=plan.incarnation,
         plan_id=plan.plan_id,
-        a=table.a,
-        b=table.b,
-        seq=table.b_seq,
+        from_manifest=table.from_manifest,
+        to_manifest=table.to_manifest,
+        seq=table.to_seq,
         complete_through_us=table.complete_through_us,
         unhealed=changed,
         unhealed_seq=found_at,
         pending=pending and mode_of(table).pends,
         read_version=None if table.create else snapshot.version,
-        digest=table.b_digest,
+        digest=table.to_digest,
     )
 
 

@@ -47,7 +47,7 @@ def run_plan(
     A lost race is retried up to ``retries_max`` times, a transient failure for ``retry_s``.
     ``tables_at_once`` are merged in parallel; None: one for each core.
 
-    May be run twice, killed or raced: each table is brought to ``b`` once. ``on_point`` is called
+    May be run twice, killed or raced: each table is brought to its end once. ``on_point`` is called
     with ``before-commit`` and ``after-commit`` around each table's commit, in the committing
     thread.
     """
@@ -80,7 +80,7 @@ def run_plan(
         tables=receipts,
         delayed=plan.delayed,
         seconds=round(time.monotonic() - began, 3),
-        capped=plan.b < plan.tail,
+        capped=plan.to_manifest < plan.tail,
         warnings=tuple(_describe_idle(spark, plan)),
     )
 

@@ -51,18 +51,20 @@ def starts_here(table: TablePlan, snapshot: TargetSnapshot, applied: int | None)
         return False
     if table.create:
         return applied is None and snapshot.exists == table.replace
-    return applied == table.a
+    return applied == table.from_manifest
 
 
 def astray(table: TablePlan, applied: int | None, since: SinceOurs) -> str | None:
     """Return why the target has not applied the plan's chain; None where it has, as far as its log
     and the plan show."""
     commit_metadata = since.commit_metadata
-    known = {table.a: table.a_digest, table.b: table.b_digest}.get(applied or 0, "")
+    known = {table.from_manifest: table.from_digest, table.to_manifest: table.to_digest}.get(
+        applied or 0, ""
+    )
     if (
         commit_metadata is None
         or not (commit_metadata.digest and known)
-        or commit_metadata.b != applied
+        or commit_metadata.to_manifest != applied
     ):
         return None
     if commit_metadata.digest == known:
@@ -78,7 +80,7 @@ def check_not_set_back(table: TablePlan, since: SinceOurs) -> None:
             hint="run "
             + command("rebuild", table.table, "--mode", table.mode.value, "--accept-differences"),
         )
-    if since.went_back and (table.delete_before is None or table.delete_before < table.a_seq):
+    if since.went_back and (table.delete_before is None or table.delete_before < table.from_seq):
         raise CorruptData(
             f"the target of {table.table} was set back behind what is applied (RESTORE)",
             hint=f"run {command('dump', table.table)} and merge again",
@@ -91,10 +93,10 @@ def rowless_commit_metadata(
     """Return the metadata of a commit without rows, where others changed data since ours."""
     return replace(
         commit_metadata,
-        b=table.a,
-        seq=table.a_seq,
-        digest=table.a_digest,
+        to_manifest=table.from_manifest,
+        seq=table.from_seq,
+        digest=table.from_digest,
         unhealed=changed,
-        unhealed_seq=table.a_seq,
+        unhealed_seq=table.from_seq,
         complete_through_us=None,
     )

@@ -1,4 +1,4 @@
-"""The one MERGE that brings a table from manifest a to manifest b, as Spark SQL.
+"""The one MERGE that brings a table from one manifest to another, as Spark SQL.
 
 The source view is the output of `fold`: one row per key. A target row is overwritten when it is
 older, and also when its sequence is absent or above the applied one: such a row is damaged and must
@@ -40,7 +40,7 @@ def merge_rows(
     target has: their unknown values are not requested.
     """
     columns = plan.schema.column_names
-    damaged = f"({of_target(SEQ)} > {plan.a_seq} OR {of_target(SEQ)} IS NULL)"
+    damaged = f"({of_target(SEQ)} > {plan.from_seq} OR {of_target(SEQ)} IS NULL)"
     newer = f"({of_source(SEQ)} > {of_target(SEQ)} OR {damaged})"
     updates = {name: _updated(name, fillable) for name in columns} | {
         SEQ: of_source(SEQ),

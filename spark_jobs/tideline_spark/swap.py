@@ -101,12 +101,12 @@ class SwapRun:
         if live.build == swap.build:
             self._clear()
             return self._counted(self._receipt(Outcome.ALREADY_APPLIED, live.version), live.version)
-        refusal = self._made_from.lost(swap.b, swap.b_digest) or self._not_here(live)
+        refusal = self._made_from.lost(swap.to_manifest, swap.to_digest) or self._not_here(live)
         if refusal is not None:
             return self._refused(refusal)
         shadow = self._shadow.snapshot()
         self._check_owner(shadow, swap.shadow)
-        if not shadow.applied.get(swap.app_id, swap.b + 1) <= swap.b:
+        if not shadow.applied.get(swap.app_id, swap.to_manifest + 1) <= swap.to_manifest:
             return self._refused("its shadow table is not built up to there")
         since = self._since_ours(self._live, live.version, swap.live_app_id)
         found, lost = self._compared(live, shadow)
@@ -142,9 +142,9 @@ class SwapRun:
         newest = newest_generation(live.applied, swap.live_app_id, swap.live_build)
         if newest > newest_generation([swap.live_app_id], swap.live_app_id):
             return "the live table holds a newer generation of the source's table"
-        applied, wanted = live.applied.get(swap.live_app_id), swap.b
-        if swap.live_b is not None:
-            wanted = swap.live_b
+        applied, wanted = live.applied.get(swap.live_app_id), swap.to_manifest
+        if swap.live_to_manifest is not None:
+            wanted = swap.live_to_manifest
         if applied != wanted:
             return f"the live table stands at manifest {applied}, the plan knows it at {wanted}"
         return None
@@ -158,7 +158,7 @@ class SwapRun:
         ones and, for another generation, its columns as well.
         """
         swap = self._swap
-        if swap.live_b is None:
+        if swap.live_to_manifest is None:
             return self._differences(live, shadow), self._lost_columns(live, shadow)
         older, newer = (
             newest_generation([app], swap.app_id) for app in (swap.live_app_id, swap.app_id)
@@ -202,19 +202,19 @@ class SwapRun:
         rows.createOrReplaceTempView(_VIEW)
         made = self._since_ours(self._shadow, shadow.version, swap.app_id).commit_metadata
         through = made
-        if swap.live_b is None:
+        if swap.live_to_manifest is None:
             through = self._since_ours(self._live, live.version, swap.live_app_id).commit_metadata
         commit_metadata = CommitMetadata(
             app_id=swap.app_id,
             pipeline=self._plan.pipeline,
             incarnation=self._plan.incarnation,
             plan_id=self._plan.plan_id,
-            a=swap.b,
-            b=swap.b,
-            seq=swap.b_seq,
+            from_manifest=swap.to_manifest,
+            to_manifest=swap.to_manifest,
+            seq=swap.to_seq,
             complete_through_us=None if through is None else through.complete_through_us,
             pending=made is None or made.pending,
-            digest=swap.b_digest,
+            digest=swap.to_digest,
         )
         theirs = self._live.properties_after_swap(live.properties, shadow.properties)
         properties = theirs | _our_properties(shadow)
@@ -261,8 +261,8 @@ class SwapRun:
         return TableReceipt(
             table=self._swap.table,
             outcome=outcome,
-            applied_manifest=self._swap.b,
-            applied_seq=self._swap.b_seq,
+            applied_manifest=self._swap.to_manifest,
+            applied_seq=self._swap.to_seq,
             target_version=version,
         )
 

@@ -55,8 +55,8 @@ def applied_by_us(table: TablePlan, version: int, rows: RowFigures) -> TableRece
     return TableReceipt(
         table=table.table,
         outcome=Outcome.APPLIED,
-        applied_manifest=table.b,
-        applied_seq=table.b_seq,
+        applied_manifest=table.to_manifest,
+        applied_seq=table.to_seq,
         complete_through_us=table.complete_through_us,
         target_version=version,
         rows_read=rows.read,
@@ -70,11 +70,11 @@ def applied_by_us(table: TablePlan, version: int, rows: RowFigures) -> TableRece
 
 def failed(table: TablePlan, error: TidelineError) -> TableReceipt:
     """Make the receipt of a table that ``error`` stopped: the target is unchanged."""
-    return _failed(table.table, table.a, table.a_seq, error)
+    return _failed(table.table, table.from_manifest, table.from_seq, error)
 
 
 def failed_swap(swap: PlannedSwap, error: TidelineError) -> TableReceipt:
-    return _failed(swap.table, swap.b, swap.b_seq, error)
+    return _failed(swap.table, swap.to_manifest, swap.to_seq, error)
 
 
 def refused(
@@ -94,7 +94,7 @@ def refused(
         applied_manifest=applied or 0,
         applied_seq=0,
         target_version=snapshot.version if snapshot.exists else None,
-        error=why or f"the plan begins at manifest {table.a}, the target {stands}",
+        error=why or f"the plan begins at manifest {table.from_manifest}, the target {stands}",
         error_kind=Unavailable.__name__,
         hint="plan again: another run was faster, or the target was replaced",
     )

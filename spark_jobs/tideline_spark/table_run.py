@@ -1,6 +1,7 @@
 """Brings one table of a plan to its end, in one commit.
 
-In order: the target's applied number decides (at or past b: nothing to do; not a: refused), the
+In order: the target's applied number decides (at or past the plan's end: nothing to do; not
+at its start: refused), the
 commits by others since ours are inspected, every part is counted against the plan, the schema
 steps are taken, content and number move in one commit, and the number is read back.
 
@@ -89,10 +90,12 @@ class TableRun:
             check_owner(snapshot.properties, owner, table.target)
         applied = snapshot.applied.get(table.app_id)
         since = self._since_ours(seen, applied)
-        lost = self._made_from.lost(table.b, table.b_digest) or astray(table, applied, since)
+        lost = self._made_from.lost(table.to_manifest, table.to_digest) or astray(
+            table, applied, since
+        )
         if lost is not None:
             return refused(table, snapshot, applied, lost)
-        if applied is not None and applied >= table.b:
+        if applied is not None and applied >= table.to_manifest:
             return self._already(seen, applied)
         if not starts_here(table, snapshot, applied):
             return refused(table, snapshot, applied)
@@ -112,9 +115,9 @@ class TableRun:
             raise Overtaken from error
         after = self._target.look()
         number = after.committed_number(table.app_id)
-        if number is None or number < table.b:
+        if number is None or number < table.to_manifest:
             raise InvariantBroken(
-                f"{table.table} stands at manifest {number} after a commit of {table.b}"
+                f"{table.table} stands at manifest {number} after a commit of {table.to_manifest}"
             )
         if counts is None:
             return self._already(after, number)
@@ -150,7 +153,7 @@ class TableRun:
         """
         slipped: tuple[str, ...] = ()
         try:
-            commit = after.commit_of(commit_metadata.app_id, commit_metadata.b)
+            commit = after.commit_of(commit_metadata.app_id, commit_metadata.to_manifest)
             if commit is not None:
                 slipped = external_before(after.commits_from(commit), commit_metadata.app_id)
             note(self._target, after.properties, commit_metadata, slipped)
@@ -260,7 +263,7 @@ class TableRun:
         if table.create or not table.within_us:
             return receipt
         try:
-            commit = after.commit_of(table.app_id, table.b)
+            commit = after.commit_of(table.app_id, table.to_manifest)
             commit_metadata = None if commit is None else commit.commit_metadata
             if (
                 commit is None
@@ -295,7 +298,7 @@ class TableRun:
             table=self._table.table,
             outcome=Outcome.ALREADY_APPLIED,
             applied_manifest=applied,
-            applied_seq=self._table.b_seq if commit_metadata is None else commit_metadata.seq,
+            applied_seq=self._table.to_seq if commit_metadata is None else commit_metadata.seq,
             complete_through_us=None if doubted else through,
             target_version=seen.number,
             pending=count,

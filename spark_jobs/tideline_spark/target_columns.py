@@ -82,10 +82,10 @@ def bring_along(
     prevent it.
     """
     stands = TargetColumns.parse(snapshot.properties.get(COLUMNS_PROPERTY))
-    if stands.seq > table.b_seq:
+    if stands.seq > table.to_seq:
         raise Unavailable(
             f"the target of {table.table} has the columns of sequence {stands.seq}, behind the"
-            f" plan's end at {table.b_seq}",
+            f" plan's end at {table.to_seq}",
             hint="plan again: another run was faster, or was killed",
         )
     columns = target.schema
@@ -284,7 +284,7 @@ def _in_target_columns(
     columns += [
         _typed(Column(name, "", "", True), types_now[name])
         for name, retained in stands.retained.items()
-        if name in types_now and (retained.carried or retained.seq > table.a_seq)
+        if name in types_now and (retained.carried or retained.seq > table.from_seq)
     ]
     dropped = tuple(name for name in table.dropped if name not in stands.retained)
     return replace(table, schema=replace(table.schema, columns=tuple(columns)), dropped=dropped)

@@ -651,10 +651,10 @@ def plan(plan_id: str, tables: Sequence[str] | None) -> Plan:
             schema=schema,
             schemas={},
             parts=(),
-            a=1,
-            a_seq=10,
-            b=4,
-            b_seq=40,
+            from_manifest=1,
+            from_seq=10,
+            to_manifest=4,
+            to_seq=40,
             app_id="app",
         )
         for table in tables or ()
@@ -665,7 +665,7 @@ def plan(plan_id: str, tables: Sequence[str] | None) -> Plan:
         pipeline="shop",
         incarnation="i",
         store_url="file:///s",
-        b=4,
+        to_manifest=4,
         tables=tuple(planned),
         delayed=held,
     )

@@ -310,13 +310,13 @@ def commit_of(
 ) -> MergeCommit:
     """What a table is after the merge of ``plan``; ``state`` is the chain's then, ``balances``
     those of the bank, if it is one."""
-    whole = state.complete_seq is not None and plan.b_seq >= state.complete_seq
+    whole = state.complete_seq is not None and plan.to_seq >= state.complete_seq
     total = sum(int(str(balance)) for balance in balances)
     return MergeCommit(
         table=plan.table,
-        a=0 if plan.create else plan.a,
-        b=plan.b,
-        applied_seq=plan.b_seq,
+        from_manifest=0 if plan.create else plan.from_manifest,
+        to_manifest=plan.to_manifest,
+        applied_seq=plan.to_seq,
         rows=rows,
         whole=whole,
         generation=plan.generation,

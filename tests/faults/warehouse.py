@@ -95,19 +95,19 @@ class Warehouse:
         rows = dict(target.rows)
         for key, row in target.rows.items():
             old = plan.delete_before is not None and (
-                row.seq <= plan.delete_before or row.seq > plan.a_seq
+                row.seq <= plan.delete_before or row.seq > plan.from_seq
             )
             if old and key not in states:
                 del rows[key]
         for key, folded in states.items():
             stands = target.rows.get(key)
-            if stands is not None and not stands.seq < folded.seq and stands.seq <= plan.a_seq:
+            if stands is not None and not stands.seq < folded.seq and stands.seq <= plan.from_seq:
                 continue
             if folded.gone:
                 rows.pop(key, None)
             else:
                 rows[key] = _filled(folded, columns, target.rows)
-        self.targets[plan.table] = Target(rows, plan.b, plan.b_seq, plan.generation)
+        self.targets[plan.table] = Target(rows, plan.to_manifest, plan.to_seq, plan.generation)
 
 
 def _filled(state: State, columns: Sequence[str], rows: Mapping[Key, Stored]) -> Stored:

@@ -90,7 +90,7 @@ def killed_and_repeated(
 ) -> None:
     """The plan is run to a death between two commits, then again, then once more."""
     assert {table.table for table in made.tables} == set(TABLES)
-    wanted = {table.table: table.b for table in made.tables}
+    wanted = {table.table: table.to_manifest for table in made.tables}
     points = folder / f"{made.plan_id}.points"
     doomed = subprocess.run(
         [sys.executable, "-m", "tests.faults.merger", str(shop.config), made.plan_id, str(points)],
@@ -125,7 +125,10 @@ def raced(shop: Pipeline[Database], spark: SparkSession, traffic: Workload) -> N
     short = plan(shop, "short", ORDERS)
     more_captured(shop, traffic)
     long = plan(shop, "long", ORDERS)
-    assert (long.tables[0].a, long.b > short.b) == (short.tables[0].a, True)
+    assert (long.tables[0].from_manifest, long.to_manifest > short.to_manifest) == (
+        short.tables[0].from_manifest,
+        True,
+    )
     ready = threading.Barrier(2, timeout=PATIENCE_S)
 
     def merge(one: Plan) -> TableReceipt:
@@ -142,10 +145,16 @@ def raced(shop: Pipeline[Database], spark: SparkSession, traffic: Workload) -> N
         first, second = pool.map(merge, (short, long))
     if first.outcome is Outcome.APPLIED:
         assert second.outcome is Outcome.REFUSED, second
-        assert (first.applied_manifest, second.applied_manifest) == (short.b, short.b)
+        assert (first.applied_manifest, second.applied_manifest) == (
+            short.to_manifest,
+            short.to_manifest,
+        )
     else:
         assert (first.outcome, second.outcome) == (Outcome.ALREADY_APPLIED, Outcome.APPLIED)
-        assert (first.applied_manifest, second.applied_manifest) == (long.b, long.b)
+        assert (first.applied_manifest, second.applied_manifest) == (
+            long.to_manifest,
+            long.to_manifest,
+        )
 
 
 def plan(shop: Pipeline[Database], plan_id: str, *tables: str) -> Plan:

@@ -98,7 +98,7 @@ def test_the_planner_goes_on_where_the_targets_stand(golden: Golden) -> None:
     plan = plan_merge(settings, plan_id="by-this-release")
     left = {golden.name(table) for table in TABLES} - done
     assert {one.table for one in plan.tables} == left, plan.delayed
-    assert not plan.strayed and all(one.a is not None for one in plan.tables)
+    assert not plan.strayed and all(one.from_manifest is not None for one in plan.tables)
 
 
 def test_the_recipe_is_the_one_that_made_it() -> None:

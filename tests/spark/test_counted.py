@@ -181,7 +181,7 @@ def test_random_bags(spark: SparkSession, tmp_path: Path) -> None:
     bag.check(spark)
     # An unfinished copy counts for nothing; a plan of before does not begin here any more.
     h.commit(*bag.dumped(bag.rows[:7]), *bag.changes(6))
-    older = replace_a(plan)
+    older = moved_on(plan)
     assert run_plan(spark, older).tables[0].outcome in (Outcome.REFUSED, Outcome.ALREADY_APPLIED)
     assert bag.merge(spark).outcome is Outcome.APPLIED
     bag.check(spark)
@@ -196,12 +196,12 @@ def test_random_bags(spark: SparkSession, tmp_path: Path) -> None:
     bag.check(spark)
 
 
-def replace_a(plan: Plan) -> Plan:
+def moved_on(plan: Plan) -> Plan:
     """The plan as if it began where it ended before, and went further."""
     import msgspec
 
     (table,) = plan.tables
-    moved = msgspec.structs.replace(table, b=table.b + 1)
+    moved = msgspec.structs.replace(table, to_manifest=table.to_manifest + 1)
     return msgspec.structs.replace(plan, tables=(moved,))
 
 

@@ -85,10 +85,10 @@ def plan_of(raw: bytes) -> TablePlan:
         schema=SCHEMA,
         schemas={SCHEMA.fingerprint: SCHEMA},
         parts=(planned_part(part),),
-        a=0,
-        a_seq=0,
-        b=1,
-        b_seq=COUNT,
+        from_manifest=0,
+        from_seq=0,
+        to_manifest=1,
+        to_seq=COUNT,
         app_id="unused",
     )
 

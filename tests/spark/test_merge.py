@@ -117,8 +117,10 @@ def test_a_plan_that_does_not_begin_where_the_target_stands_is_refused(
     history.commit(order("u", 1, "paid"))
     table = history.plan().tables[0]
     for wrong in (
-        msgspec.structs.replace(table, a=1, a_seq=1),
-        msgspec.structs.replace(early.tables[0], b=table.b, b_digest=table.b_digest),
+        msgspec.structs.replace(table, from_manifest=1, from_seq=1),
+        msgspec.structs.replace(
+            early.tables[0], to_manifest=table.to_manifest, to_digest=table.to_digest
+        ),
     ):
         refused = run(spark, msgspec.structs.replace(early, tables=(wrong,)))
         assert refused.outcome is Outcome.REFUSED

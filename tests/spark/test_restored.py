@@ -293,7 +293,7 @@ def test_a_plan_from_before_the_restore_is_refused(world_of: MakeWorld) -> None:
     (refused,) = world.run(plan).tables
     assert refused.outcome is Outcome.REFUSED
     assert "restored from a backup" in (refused.error or "")
-    while world.shop.manifest().manifest_number <= plan.b:
+    while world.shop.manifest().manifest_number <= plan.to_manifest:
         world.change()
         assert world.capture()
     (refused,) = world.run(plan).tables

@@ -190,7 +190,7 @@ def test_a_blocked_table_stops_before_its_event_and_a_dump_starts_a_generation(
     history.commit(Row(T, "u", {"id": 1, "a": "one"}))
     plan = history.plan()
     assert "retype a" in plan.delayed[T]
-    assert [table.b for table in plan.tables] == [3]
+    assert [table.to_manifest for table in plan.tables] == [3]
     applied(history, spark)
     assert [(row["id"], row["a"]) for row in history.rows(spark, T)] == [(1, 1), (2, 2), (5, 5)]
     assert history.plan().tables == ()
@@ -212,13 +212,20 @@ def test_a_blocked_table_stops_before_its_event_and_a_dump_starts_a_generation(
         },
     )
     (table,) = history.plan().tables
-    assert (table.replace, table.a, table.generation) == (True, began_after, 1)
+    assert (table.replace, table.from_manifest, table.generation) == (True, began_after, 1)
     applied(history, spark)
     rows = [(row["id"], row["a"]) for row in history.rows(spark, T)]
     assert rows == [(1, "one"), (2, "two")]
     # A plan of the generation before, which stands where that ended, is run only now.
     (old,) = plan.tables
-    late = replace(old, a=old.b, a_seq=old.b_seq, a_digest=old.b_digest, b=old.b + 1, b_digest="")
+    late = replace(
+        old,
+        from_manifest=old.to_manifest,
+        from_seq=old.to_seq,
+        from_digest=old.to_digest,
+        to_manifest=old.to_manifest + 1,
+        to_digest="",
+    )
     late = replace(late, schema=retyped)
     (refused,) = run_plan(spark, replace(plan, tables=(late,))).tables
     assert (refused.outcome, "generation 1" in (refused.error or "")) == (Outcome.REFUSED, True)

@@ -1,7 +1,7 @@
 """The merge plan: document (d), and its inputs (`contract.planning` makes it).
 
-A plan says exactly which parts bring which table from manifest ``a`` to manifest ``b``. It is
-stored before it is run, so that a retry reads the same input.
+A plan says exactly which parts bring which table from one manifest to another. It is stored before
+it is run, so that a retry reads the same input.
 """
 
 from __future__ import annotations
@@ -72,21 +72,32 @@ class TablePlan(
     msgspec.Struct,
     frozen=True,
     omit_defaults=True,
-    rename={"delete_before": "floor", "start_seq": "begins"},
+    rename={
+        "from_manifest": "a",
+        "from_seq": "a_seq",
+        "from_digest": "a_digest",
+        "to_manifest": "b",
+        "to_seq": "b_seq",
+        "to_digest": "b_digest",
+        "delete_before": "floor",
+        "start_seq": "begins",
+    },
 ):
-    """Brings ``target`` from applied manifest ``a`` (its last seq: ``a_seq``) to ``b`` (``b_seq``).
+    """Brings ``target`` from the applied manifest ``from_manifest`` to ``to_manifest``.
 
-    ``a_digest`` and ``b_digest`` are those manifests' digests: a number alone may be another
-    chain's, after a store was restored from its backup. Empty where not known, and ``a_digest``
-    with ``create``. ``schema`` is the table's schema at ``b``; ``schemas`` has every fingerprint
-    that the parts and ``changes`` use. ``delete_before``: target rows with a ``_tl_seq`` up to
-    it that the plan does not write again are deleted, and folded rows with such a one
-    dropped. It is the largest of the ``first_low_seq`` of full dumps finished in (a, b] and of
+    ``from_seq`` and ``to_seq`` are the last sequences of those manifests, ``from_digest`` and
+    ``to_digest`` their digests: a number alone may be another chain's, after a store was restored
+    from its backup. Empty where not known, and ``from_digest`` with ``create``. ``schema`` is the
+    table's schema at ``to_manifest``; ``schemas`` has every fingerprint that the parts and
+    ``changes`` use. ``delete_before``: target rows with a ``_tl_seq`` up to it that the plan does
+    not write again are deleted, and folded rows with such a one dropped. It is the largest of the
+    ``first_low_seq`` of full dumps finished after ``from_manifest``, up to ``to_manifest``, and of
     (truncate seq - 1); None without either. ``truncates`` are the sequences of truncates in the
     range, ascending: no value is filled across. ``create``: the target has no applied version of
-    this generation yet, so that ``a`` is where the generation's history begins, or the full dump
-    that it is built from; a target that has one is then not where the plan begins. ``replace``: as
-    ``create``, and a table of an older generation lies at the target: its content is dropped.
+    this generation yet, so that ``from_manifest`` is where the generation's history begins, or the
+    full dump that it is built from; a target that has one is then not where the plan begins.
+    ``replace``: as ``create``, and a table of an older generation lies at the target: its content
+    is dropped.
     ``key_min``/``key_max``: bounds of the first key column over all parts, None when unknown.
     ``app_id``: Delta's transaction id, ``pipeline/incarnation/table/generation``.
     ``complete_through_us``: the source's clock up to which the target then lacks nothing, None when
@@ -108,10 +119,10 @@ class TablePlan(
     schema: TableSchema
     schemas: Mapping[str, TableSchema]
     parts: tuple[PlannedPart, ...]
-    a: int
-    a_seq: int
-    b: int
-    b_seq: int
+    from_manifest: int
+    from_seq: int
+    to_manifest: int
+    to_seq: int
     app_id: str
     generation: int = 0
     delete_before: int | None = None
@@ -132,35 +143,43 @@ class TablePlan(
     build: int = 0
     copied: Copied | None = None
     deletion_vectors: bool = True
-    a_digest: str = ""
-    b_digest: str = ""
+    from_digest: str = ""
+    to_digest: str = ""
 
 
 class PlannedSwap(
     msgspec.Struct,
     frozen=True,
     omit_defaults=True,
-    rename={"shadow": "beside", "delete_before": "floor"},
+    rename={
+        "shadow": "beside",
+        "to_manifest": "b",
+        "to_seq": "b_seq",
+        "delete_before": "floor",
+        "live_to_manifest": "live_b",
+        "to_digest": "b_digest",
+    },
 ):
     """Puts the shadow table at ``shadow``, a rebuilt one, into the place of the live one at
     ``target``.
 
-    Both must have applied manifest ``b`` (``b_seq``), each under its own app id, and hold the same,
-    unless ``accept_differences``. ``build`` and ``mode`` are of the shadow table, ``live_build``
-    and ``live_mode`` of the live one. ``schema`` is the table's at ``b``; ``delete_before`` is
-    where the newest full dump began that had finished by then. ``superseded``: shadow tables that
-    abandoned rebuilds have left. ``live_b``: the live table has applied this manifest and not
-    ``b``, because it cannot continue from there: it is of an older generation, stands before a
-    change that it does not take, or has applied another chain. It is not compared then: the shadow
-    table holds what the chain says. None: it stands at ``b``. ``b_digest``: manifest ``b``'s.
+    Both must have applied manifest ``to_manifest``, each under its own app id, and hold the same,
+    unless ``accept_differences``; ``to_seq`` is that manifest's last sequence, ``to_digest`` its
+    digest. ``build`` and ``mode`` are of the shadow table, ``live_build`` and ``live_mode`` of the
+    live one. ``schema`` is the table's at ``to_manifest``; ``delete_before`` is where the newest
+    full dump began that had finished by then. ``superseded``: shadow tables that abandoned rebuilds
+    have left. ``live_to_manifest``: the live table has applied this manifest and not
+    ``to_manifest``, because it cannot continue from there: it is of an older generation, stands
+    before a change that it does not take, or has applied another chain. It is not compared then:
+    the shadow table holds what the chain says. None: it stands at ``to_manifest``.
     """
 
     table: str
     target: str
     shadow: str
     schema: TableSchema
-    b: int
-    b_seq: int
+    to_manifest: int
+    to_seq: int
     app_id: str
     live_app_id: str
     build: int
@@ -170,27 +189,33 @@ class PlannedSwap(
     delete_before: int | None = None
     superseded: tuple[str, ...] = ()
     accept_differences: bool = False
-    live_b: int | None = None
-    b_digest: str = ""
+    live_to_manifest: int | None = None
+    to_digest: str = ""
 
 
-class Plan(msgspec.Struct, frozen=True, omit_defaults=True, rename={"delayed": "held"}):
+class Plan(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"to_manifest": "b", "delayed": "held"},
+):
     """The work of one merge run. ``delayed``: tables that are held back, with the reason.
 
     A quarantined or blocked table stands in both when something captured before it stopped is
     merged.
     ``swaps``: rebuilt tables that take the place of the live ones. ``tail`` is the newest manifest
-    when the plan was made: with ``b < tail`` more may be waiting. ``descriptions``: targets whose
-    description (comments, NOT NULL) is to change, those of ``tables`` and others that nothing is
-    merged into. ``strayed``: those of ``delayed`` whose targets have not applied this chain; until
-    an operator has them rebuilt nothing is merged into them.
+    when the plan was made: with ``to_manifest`` below ``tail`` more may be waiting.
+    ``descriptions``: targets whose description (comments, NOT NULL) is to change, those of
+    ``tables`` and others that nothing is merged into. ``strayed``: those of ``delayed`` whose
+    targets have not applied this chain; until an operator has them rebuilt nothing is merged into
+    them.
     """
 
     plan_id: str
     pipeline: str
     incarnation: str
     store_url: str
-    b: int
+    to_manifest: int
     tables: tuple[TablePlan, ...]
     tail: int = 0
     delayed: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -268,6 +293,8 @@ class CommitMetadata(
     frozen=True,
     omit_defaults=True,
     rename={
+        "from_manifest": "a",
+        "to_manifest": "b",
         "read_version": "looked_at",
         "unhealed": "unproven",
         "unhealed_seq": "unproven_seq",
@@ -276,19 +303,19 @@ class CommitMetadata(
     """The record of a commit of ours in the table's own log, as Delta's user metadata.
 
     It is read back without Spark: how far the table is merged. ``seq`` is the last sequence of
-    manifest ``b``, ``digest`` its digest, by which a reader knows the chain that was applied;
-    commits of older versions have none. ``unhealed`` names external commits that no full dump has
-    healed yet, found when everything up to ``unhealed_seq`` was applied. ``pending``: whether rows
-    may still lack values. ``read_version``: the version of the table that the run read and judged
-    with all its history; external commits between that and this commit are not judged.
+    manifest ``to_manifest``, ``digest`` its digest, by which a reader knows the chain that was
+    applied; commits of older versions have none. ``unhealed`` names external commits that no full
+    dump has healed yet, found when everything up to ``unhealed_seq`` was applied. ``pending``:
+    whether rows may still lack values. ``read_version``: the version of the table that the run read
+    and judged with all its history; external commits between that and this commit are not judged.
     """
 
     app_id: str
     pipeline: str
     incarnation: str
     plan_id: str
-    a: int
-    b: int
+    from_manifest: int
+    to_manifest: int
     seq: int
     complete_through_us: int | None = None
     unhealed: tuple[str, ...] = ()

@@ -42,7 +42,7 @@ def _why(chain_index: ChainIndex, tail: Manifest, target: TargetState) -> str:
     # One that was merged since the tail was read is ahead of that, and not of the chain.
     if applied > tail.manifest_number and not chain_index.has(applied):
         return f"the target has applied manifest {applied}, which the chain does not reach"
-    if commit_metadata is None or commit_metadata.b != applied:
+    if commit_metadata is None or commit_metadata.to_manifest != applied:
         return f"the target's log no longer shows which manifest {applied} it has applied"
     # Metadata of an older version, without digests, has the manifest's last sequence only.
     same = commit_metadata.digest == chain_index.digest(applied)

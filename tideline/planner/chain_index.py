@@ -72,20 +72,20 @@ class ChainIndex:
             raise CorruptData(f"manifest {at} has no open state")
         return at, state
 
-    def clear_until(self, table: str, a: int, last: int) -> int:
-        """Return a manifest up to which none after ``a`` holds anything of ``table``; at least
-        ``a``.
+    def clear_until(self, table: str, from_manifest: int, last: int) -> int:
+        """Return a manifest up to which none after ``from_manifest`` holds anything of ``table``;
+        at least ``from_manifest``.
 
         ``last`` is one that does. The result is less than two states' distance before the first one
         that does.
         """
-        low, high = a, last
+        low, high = from_manifest, last
         while high - low > 2 * STATE_DISTANCE_MAX:
             at, state = self.known(_between(low + STATE_DISTANCE_MAX, high))
             then = state.tables.get(table, TableState()).last_data_manifest
             if then > at:
                 raise CorruptData(f"the open state of manifest {at} names a later one, {then}")
-            if then <= a:
+            if then <= from_manifest:
                 low = at
             else:
                 high = then

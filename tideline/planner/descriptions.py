@@ -48,7 +48,7 @@ def descriptions(
         target = table_path(settings.warehouse.url, parse_table(name))
         description = chain.read_description(table.description)
         made = planned_description(description, schema, target, start.applied.build)
-        more = plan is not None and plan.b < table.last_data_manifest
+        more = plan is not None and plan.to_manifest < table.last_data_manifest
         yield replace(made, more=more)
 
 

@@ -33,9 +33,9 @@ so that one table's backlog does not hold up the others."""
 def plan_merge(settings: Settings, *, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
     """Return the stored plan of ``plan_id``, made now if there is none: all tables, or those named.
 
-    A plan without tables says that nothing waits; one with ``b < tail`` that more waits after it.
-    Raises Misconfigured for a pipeline without a manifest, for a table that the chain does not
-    know, and, naming all of them, for targets that belong to another history.
+    A plan without tables says that nothing waits; one with ``to_manifest`` below ``tail`` that
+    more waits after it. Raises Misconfigured for a pipeline without a manifest, for a table that
+    the chain does not know, and, naming all of them, for targets that belong to another history.
     """
     store = open_store(settings.store)
     key = layout.plan_key(settings.pipeline, plan_id)
@@ -111,12 +111,12 @@ class Planning:
             group = [
                 name
                 for name in group
-                if name in start_points and start_points[name].starved(plan.b)
+                if name in start_points and start_points[name].starved(plan.to_manifest)
             ]
         merged = [self._judged(table) for plan in plans for table in plan.tables]
         return msgspec.structs.replace(
             plans[0],
-            b=plans[-1].b,
+            to_manifest=plans[-1].to_manifest,
             tables=tuple(merged),
             descriptions=tuple(
                 descriptions(
@@ -161,7 +161,7 @@ class Planning:
     def _group(
         self, scope: PlanScope, start_points: Mapping[str, Start], state: OpenState, tail: Manifest
     ) -> Plan:
-        """Make the plan of the scope's tables, which share one ``b``."""
+        """Make the plan of the scope's tables, which share one end."""
         names = set(scope.tables or ())
         firsts = [
             s.first for name, s in start_points.items() if name in names and s.first is not None
@@ -189,7 +189,8 @@ class Planning:
             blocks=found.blocks,
         )
         known = [
-            msgspec.structs.replace(table, b_digest=found.digests[table.b]) for table in plan.tables
+            msgspec.structs.replace(table, to_digest=found.digests[table.to_manifest])
+            for table in plan.tables
         ]
         return msgspec.structs.replace(plan, tables=tuple(known))
 

@@ -35,7 +35,7 @@ class Needs:
     events above ``stops_above`` that it stops for set ``before_seq``.
     """
 
-    a: int
+    from_manifest: int
     begin_seq: int = 0
     before_seq: int | None = None
     uncut: bool = False
@@ -115,14 +115,14 @@ def _to_read(
 
 
 def _usable(rolled: Rolled, name: str, table: Needs) -> bool:
-    behind = table.a < rolled.first_manifest and table.begin_seq < rolled.first_seq
+    behind = table.from_manifest < rolled.first_manifest and table.begin_seq < rolled.first_seq
     return behind and table.before_seq is None and name not in rolled.loose
 
 
 def _alone(rolled: Rolled, wanted: Mapping[str, Needs]) -> bool:
     """Return whether no table needs the parts of the block's manifests."""
     return all(
-        _usable(rolled, name, table) or table.a >= rolled.last_manifest
+        _usable(rolled, name, table) or table.from_manifest >= rolled.last_manifest
         for name, table in wanted.items()
     )
 
@@ -132,7 +132,7 @@ def _parts(manifest: Manifest, wanted: Mapping[str, Needs]) -> list[Part]:
 
     def within(table: Needs) -> bool:
         ends = table.before_seq is not None and manifest.last_seq >= table.before_seq
-        return table.a < manifest.manifest_number and not ends
+        return table.from_manifest < manifest.manifest_number and not ends
 
     return [part for part in manifest.parts if part.table in wanted and within(wanted[part.table])]
 

@@ -103,7 +103,7 @@ def step(
         return plan
     if made.applied is None:
         raise Unavailable(f"nothing of {record.table} is in the chain up to {until}")
-    return _swap(settings, store, record, now, made, replace(plan, b=until))
+    return _swap(settings, store, record, now, made, replace(plan, to_manifest=until))
 
 
 def _caught_up(record: RebuildRecord, now: Now, made: TargetState) -> int:
@@ -157,23 +157,23 @@ def _swap(
     """Make the plan that swaps the two tables at the manifest that ``empty``, which has no tables,
     ends at."""
     chain = Chain(store, settings.pipeline)
-    entry = chain.read(empty.b)
+    entry = chain.read(empty.to_manifest)
     then = None if entry is None else chain.open_state(entry).tables.get(record.table)
     if entry is None or then is None or then.schema is None:
-        raise Unavailable(f"manifest {empty.b} does not know {record.table}")
-    dump = ChainIndex(chain).full_dump(record.table, then, empty.b)
+        raise Unavailable(f"manifest {empty.to_manifest} does not know {record.table}")
+    dump = ChainIndex(chain).full_dump(record.table, then, empty.to_manifest)
     name = parse_table(record.table)
     base = (now.tail.pipeline, now.tail.incarnation, record.table)
-    there = now.applied == empty.b and now.generation == record.generation
+    there = now.applied == empty.to_manifest and now.generation == record.generation
     meets = there and not now.other_chain
     swap = PlannedSwap(
         table=record.table,
         target=now.live.url,
         shadow=made.url,
         schema=chain.read_schema(then.schema),
-        b=empty.b,
-        b_seq=entry.manifest.last_seq,
-        b_digest=entry.digest,
+        to_manifest=empty.to_manifest,
+        to_seq=entry.manifest.last_seq,
+        to_digest=entry.digest,
         app_id=app_id(*base, record.generation, record.build),
         live_app_id=app_id(*base, now.generation, now.live.build),
         build=record.build,
@@ -186,7 +186,7 @@ def _swap(
             layout.table_path(layout.shadow_url(settings.warehouse.url, build), name)
             for build in range(max(1, now.live.build), record.build)
         ),
-        live_b=None if meets else now.applied,
+        live_to_manifest=None if meets else now.applied,
     )
     # The shadow table's description goes into the live one's place with its rows.
     return replace(empty, swaps=(swap,), descriptions=())

@@ -63,7 +63,7 @@ class Start:
         applied = self.applied
         start_seq = max(applied.begin_seq, table.generation_seq) if applied.manifest is None else 0
         return Needs(
-            a=start_of(table, applied.manifest, applied.begin_manifest),
+            from_manifest=start_of(table, applied.manifest, applied.begin_manifest),
             begin_seq=start_seq,
             uncut=applied.went_back or applied.columns_seq > applied.seq or self.counted,
             before_seq=table.since_seq
@@ -73,10 +73,10 @@ class Start:
             stops_above=max(applied.seq, start_seq, applied.columns_seq),
         )
 
-    def starved(self, b: int) -> bool:
-        """Return whether a plan that ends at ``b`` gives this table nothing although something
-        waits."""
-        return self.first is not None and self.first > b
+    def starved(self, to_manifest: int) -> bool:
+        """Return whether a plan that ends at ``to_manifest`` gives this table nothing although
+        something waits."""
+        return self.first is not None and self.first > to_manifest
 
 
 class StartPoints:
@@ -159,57 +159,66 @@ class StartPoints:
                 problem = lost_history_remedy(name, mode, lost, seq, rebuilding=self._build > 0)
                 return Start(Applied(exists=target.exists, problem=problem), None)
             begin = None
-        a = start_of(table, target.applied, 0 if begin is None else begin.begin_manifest)
-        if target.went_back and tail.manifest_number - a > MANIFESTS_MAX:
-            return Start(Applied(manifest=a, exists=True, problem=_FAR_BACK), None)
-        clear_until = self._clear_until(name, table, tail, a, earlier)
+        begin_manifest = 0 if begin is None else begin.begin_manifest
+        from_manifest = start_of(table, target.applied, begin_manifest)
+        if target.went_back and tail.manifest_number - from_manifest > MANIFESTS_MAX:
+            return Start(Applied(manifest=from_manifest, exists=True, problem=_FAR_BACK), None)
+        clear_until = self._clear_until(name, table, tail, from_manifest, earlier)
         applied = Applied(
             manifest=target.applied,
-            seq=0 if a == 0 else self._chain_index.manifest(a).last_seq,
+            seq=0 if from_manifest == 0 else self._chain_index.manifest(from_manifest).last_seq,
             exists=target.exists,
             clear_until=clear_until,
             went_back=target.went_back,
-            begin_manifest=0 if begin is None else begin.begin_manifest,
+            begin_manifest=begin_manifest,
             begin_seq=0 if begin is None else begin.first_low_seq,
             columns_seq=target.columns_seq if target.applied is not None else 0,
             mode=mode,
             build=target.build if target.exists else self._build,
             deletion_vectors=(target if target.exists else wanted).deletion_vectors,
-            digest="" if target.applied is None else self._chain_index.digest(a),
+            digest="" if target.applied is None else self._chain_index.digest(from_manifest),
         )
-        start = self._stopped(name, table, tail, a, applied)
+        start = self._stopped(name, table, tail, from_manifest, applied)
         return replace(start, described=target.described)
 
     def _clear_until(
-        self, name: str, table: TableState, tail: Manifest, a: int, earlier: TableState | None
+        self,
+        name: str,
+        table: TableState,
+        tail: Manifest,
+        from_manifest: int,
+        earlier: TableState | None,
     ) -> int:
-        """Return a manifest up to which none after ``a`` holds anything of the table that it may
-        take."""
-        if self._stands_at_block(table, a):
+        """Return a manifest up to which none after ``from_manifest`` holds anything of the table
+        that it may take."""
+        if self._stands_at_block(table, from_manifest):
             return tail.manifest_number
-        if tail.state_at is not None and (earlier is None or earlier.last_data_manifest <= a):
+        clear = earlier is None or earlier.last_data_manifest <= from_manifest
+        if tail.state_at is not None and clear:
             return tail.state_at
         last = table.last_data_manifest
-        return self._chain_index.clear_until(name, a, last) if a < last else 0
+        if from_manifest >= last:
+            return 0
+        return self._chain_index.clear_until(name, from_manifest, last)
 
     def _stopped(
-        self, name: str, table: TableState, tail: Manifest, a: int, applied: Applied
+        self, name: str, table: TableState, tail: Manifest, from_manifest: int, applied: Applied
     ) -> Start:
         """Return the start, with the event that it stands before and must not reach, if there is
         one."""
         policy = policy_of(self._settings, name)
         clear_until, last = applied.clear_until, table.last_data_manifest
         stop = None
-        if policy.parks and max(a, clear_until) < last:
+        if policy.parks and max(from_manifest, clear_until) < last:
             start_seq = table.generation_seq if applied.manifest is None else 0
             above = max(applied.seq, applied.begin_seq, applied.columns_seq, start_seq)
-            stop = self._next_stop(name, policy, above, (max(a, clear_until), last))
+            stop = self._next_stop(name, policy, above, (max(from_manifest, clear_until), last))
         if stop is not None:
             clear_until = tail.manifest_number
             applied = msgspec.structs.replace(applied, clear_until=clear_until)
-        moved = last > a and clear_until < tail.manifest_number
+        moved = last > from_manifest and clear_until < tail.manifest_number
         counted = moved and applied.mode is Mode.CURRENT and self._has_no_key(table)
-        first = max(a, clear_until) + 1 if moved else None
+        first = max(from_manifest, clear_until) + 1 if moved else None
         return Start(applied, first, policy, stop, counted)
 
     def _has_no_key(self, table: TableState) -> bool:
@@ -229,11 +238,11 @@ class StartPoints:
                     return first_stop([entry.manifest], name, policy, above)
         return None
 
-    def _stands_at_block(self, table: TableState, a: int) -> bool:
+    def _stands_at_block(self, table: TableState, from_manifest: int) -> bool:
         """Return whether the next manifest is the one that a blocked table stops before."""
         if table.condition is not TableCondition.SCHEMA_BLOCKED or table.since_seq is None:
             return False
-        following = self._chain.read(a + 1)
+        following = self._chain.read(from_manifest + 1)
         return following is not None and following.manifest.last_seq >= table.since_seq
 
     def _earlier_state(self, tail: Manifest) -> OpenState:

@@ -115,7 +115,7 @@ def merge_up(
         for one in work.run_plan(plan).tables:
             if one.outcome is Outcome.FAILED:
                 failed[one.table] = one.error or "its merge failed"
-        if plan.b >= plan.tail:
+        if plan.to_manifest >= plan.tail:
             break
     return failed
 

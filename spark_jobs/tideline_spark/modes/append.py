@@ -48,7 +48,7 @@ class Append:
         if table.create:
             rows.createOrReplaceTempView(_VIEW)
             return work.create(_VIEW, (BATCH,))
-        covered = f"{quote(SEQUENCE)} > {table.a_seq} AND {quote(SEQUENCE)} <= {table.b_seq}"
+        covered = f"{quote(SEQUENCE)} > {table.from_seq} AND {quote(SEQUENCE)} <= {table.to_seq}"
         return work.target.overwrite(rows, covered, work.commit_metadata)
 
     def live(self) -> Column:
@@ -60,7 +60,7 @@ def _log(work: Work) -> DataFrame:
     changes = work.changes.where(col(SEQ) > F.lit(table.start_seq))
     word = F.create_map(*(F.lit(text) for pair in WORDS.items() for text in pair))
     rows = changes.select(
-        F.lit(table.b).cast("long").alias(BATCH),
+        F.lit(table.to_manifest).cast("long").alias(BATCH),
         col(SEQ).alias(SEQUENCE),
         word[col(OP)].alias(OPERATION),
         col(TX),
@@ -97,7 +97,7 @@ def _truncates(work: Work, rows: DataFrame) -> DataFrame:
     )
     given = work.session.range(1).select(F.inline(F.array(*found)))
     known = {
-        BATCH: F.lit(table.b).cast("long"),
+        BATCH: F.lit(table.to_manifest).cast("long"),
         SEQUENCE: col("seq"),
         OPERATION: F.lit(TRUNCATE),
         TS: F.timestamp_micros(col("at")),

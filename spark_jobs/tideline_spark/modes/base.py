@@ -69,7 +69,7 @@ class TableMode(Protocol):
     def pends(self) -> bool: ...
 
     def commit(self, work: Work) -> RowCounts | None:
-        """Bring the target from ``a`` to ``b`` in one commit of ``work.commit_metadata``: a new
+        """Bring the target to the plan's end in one commit of ``work.commit_metadata``: a new
         table where ``work.table.create`` says so. None when it was skipped because another run was
         first.
         """

@@ -107,7 +107,7 @@ def _check_start(table: TablePlan) -> None:
             hint=f"have whole rows logged, and run {command('dump', table.table)}",
         )
     copied = table.copied
-    if copied is not None and not table.create and table.a_seq > (table.delete_before or 0):
+    if copied is not None and not table.create and table.from_seq > (table.delete_before or 0):
         raise CorruptData(
             f"the plan of {table.table} begins in the middle of a copy of it",
             hint=f"run {command('dump', table.table)} and merge again",

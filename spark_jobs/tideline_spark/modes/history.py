@@ -59,7 +59,7 @@ def _open_at(work: Work) -> DataFrame:
     run of a plan from the same start has closed or opened since.
     """
     table = work.table
-    start = F.lit(table.a_seq)
+    start = F.lit(table.from_seq)
     still_open = col(TO_SEQ).isNull() | (col(TO_SEQ) > start)
     held = work.target.rows().where((col(FROM_SEQ) <= start) & still_open)
     names = [*table.schema.column_names, *WAREHOUSE_COLUMNS, FROM_SEQ, FROM]

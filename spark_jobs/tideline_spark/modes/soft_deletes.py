@@ -57,7 +57,7 @@ def _last(versions: DataFrame, table: TablePlan) -> DataFrame:
         col(TO_SEQ).desc_nulls_first()
     )
     over = col(TO_SEQ).isNotNull()
-    seq = F.when(over, F.least(col(TO_SEQ), F.lit(table.b_seq))).otherwise(col(SEQ))
+    seq = F.when(over, F.least(col(TO_SEQ), F.lit(table.to_seq))).otherwise(col(SEQ))
     names = [*table.schema.column_names, *WAREHOUSE_COLUMNS]
     return (
         versions.withColumn(RANK, F.row_number().over(newest))
@@ -97,7 +97,7 @@ def _ended(table: TablePlan) -> RowClause:
         DELETED: "true",
         DELETED_SEQ: ended,
         DELETED_AT: at,
-        SEQ: f"least({ended}, {table.b_seq})",
+        SEQ: f"least({ended}, {table.to_seq})",
         TS: f"coalesce({at}, {of_target(TS)})",
     }
     return RowClause(f"{live} AND {ends_row(table, seq)}", values)

@@ -59,7 +59,7 @@ def _touched(work: Work, changes: DataFrame, open_rows: DataFrame) -> DataFrame:
     wanted = keys.select(*(col(name) for name in names)).distinct()
     found = open_rows.join(wanted, names, "left_semi")
     newest = Window.partitionBy(*(col(name) for name in names)).orderBy(col(FROM_SEQ).desc())
-    applied = F.lit(table.a_seq).cast("long")
+    applied = F.lit(table.from_seq).cast("long")
     return (
         found.withColumn(RANK, F.row_number().over(newest))
         .where(col(RANK) == 1)
@@ -100,7 +100,7 @@ def first_end(plan: TablePlan, seq: str, what: str) -> str:
 def ends_row(plan: TablePlan, seq: str) -> str:
     """Return SQL: whether the plan ends a row that none of its changes touches."""
     latest = max(end.delete_before for end in plan.ends)
-    return f"({seq} <= {latest} OR {seq} > {plan.a_seq} OR {seq} IS NULL)"
+    return f"({seq} <= {latest} OR {seq} > {plan.from_seq} OR {seq} IS NULL)"
 
 
 def _of(end: PlannedEnd, what: str) -> str:

@@ -120,7 +120,7 @@ class ToyTarget:
     def _put(
         self, base: Entry, operation: str, rows: DataFrame, commit_metadata: CommitMetadata
     ) -> RowCounts | None:
-        if base.applied.get(commit_metadata.app_id, -1) >= commit_metadata.b:
+        if base.applied.get(commit_metadata.app_id, -1) >= commit_metadata.to_manifest:
             return None
         written, count = self._table.write(rows), rows.count()
         self._table.commit(
@@ -128,7 +128,7 @@ class ToyTarget:
             operation,
             changes_data=True,
             commit_metadata=commit_metadata.text(),
-            numbers={commit_metadata.app_id: commit_metadata.b},
+            numbers={commit_metadata.app_id: commit_metadata.to_manifest},
             rows_written=count,
             **written,
         )
@@ -138,9 +138,11 @@ class ToyTarget:
         self, rows: RowMerge, commit_metadata: CommitMetadata, *, still: bool = False
     ) -> RowCounts | None:
         base = self._log.newest()
-        if base.applied.get(commit_metadata.app_id, -1) >= commit_metadata.b:
+        if base.applied.get(commit_metadata.app_id, -1) >= commit_metadata.to_manifest:
             return None
-        return self._merge(base, rows, commit_metadata, {commit_metadata.app_id: commit_metadata.b})
+        return self._merge(
+            base, rows, commit_metadata, {commit_metadata.app_id: commit_metadata.to_manifest}
+        )
 
     def repair(self, rows: RowMerge, commit_metadata: CommitMetadata) -> None:
         self._merge(self._log.newest(), rows, commit_metadata, {})

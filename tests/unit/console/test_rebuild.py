@@ -101,7 +101,7 @@ def test_what_is_not_compared_is_said(
 ) -> None:
     schema = schema_of(T, {"id": "int32"}, ["id"])
     swap = PlannedSwap(T, "live", "beside", schema, 5, 9, "app", "app", 3)
-    behind = replace(swap, live_b=2)
+    behind = replace(swap, live_to_manifest=2)
     Script(
         monkeypatch, step(swaps=(swap,)), answer(Outcome.REFUSED, error="it moved on"),
         step(swaps=(behind,)), answer(Outcome.APPLIED), None,

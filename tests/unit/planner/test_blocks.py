@@ -107,7 +107,11 @@ def test_the_result_is_that_of_the_parts(tmp_path: Path, seed: int) -> None:
         roll_up(history)
         plan = history.plan(plan_id=f"p{at}")
         assert [t.table for t in plan.tables] == [t.table for t in expected.tables]
-        assert (plan.b, plan.tail, plan.delayed) == (expected.b, expected.tail, expected.delayed)
+        assert (plan.to_manifest, plan.tail, plan.delayed) == (
+            expected.to_manifest,
+            expected.tail,
+            expected.delayed,
+        )
         for table, other in zip(plan.tables, expected.tables, strict=True):
             used += len(rolled(table))
             assert same_but_for_parts(table, other)
@@ -125,7 +129,7 @@ def test_whole_blocks_then_parts(tmp_path: Path) -> None:
     (table,) = history.plan().tables
     kinds = [layout.parse_rollup_key(part.key) for part in table.parts]
     assert kinds == [None] * 5 + [2, 3] + [None] * 4
-    assert (table.a, table.b) == (5, 34)
+    assert (table.from_manifest, table.to_manifest) == (5, 34)
     assert [part.rows for part in table.parts] == [1] * 5 + [10, 10] + [1] * 4
 
 
@@ -142,10 +146,10 @@ def test_caps_count_what_is_read(tmp_path: Path) -> None:
     history = plain(tmp_path, 45, merge={"parts_max": 3})
     apply(history, 10, PLAIN)
     loose = history.plan()
-    assert (loose.b, loose.tail) == (13, 45)
+    assert (loose.to_manifest, loose.tail) == (13, 45)
     roll_up(history)
     plan = history.plan()
-    assert (plan.b, len(plan.tables[0].parts)) == (40, 3)
+    assert (plan.to_manifest, len(plan.tables[0].parts)) == (40, 3)
 
 
 def test_caps_do_not_count_what_is_applied(tmp_path: Path) -> None:
@@ -156,7 +160,7 @@ def test_caps_do_not_count_what_is_applied(tmp_path: Path) -> None:
         history.commit(row(number), Row(other, "c", {"id": number}))
     roll_up(history)
     apply(history, 30, other)
-    assert (history.plan().b, history.plan().tail) == (20, 30)
+    assert (history.plan().to_manifest, history.plan().tail) == (20, 30)
 
 
 def test_a_table_is_not_made_before_its_schema_is_known(tmp_path: Path) -> None:
@@ -167,7 +171,7 @@ def test_a_table_is_not_made_before_its_schema_is_known(tmp_path: Path) -> None:
         history.commit(Shaped(schema_of(other, columns, ["id"])))
     roll_up(history)
     plan = history.plan()
-    assert (plan.b, [table.table for table in plan.tables]) == (20, [PLAIN])
+    assert (plan.to_manifest, [table.table for table in plan.tables]) == (20, [PLAIN])
 
 
 def test_a_block_above_the_caps_is_taken_in_parts(tmp_path: Path) -> None:
@@ -182,7 +186,7 @@ def test_a_block_above_the_caps_is_taken_in_parts(tmp_path: Path) -> None:
     capped = History(tmp_path, merge={"bytes_max": 100})
     apply(history, 10, PLAIN)
     plan = capped.plan()
-    assert (plan.b, rolled(plan.tables[0])) == (11, [])
+    assert (plan.to_manifest, rolled(plan.tables[0])) == (11, [])
 
 
 def test_a_blocked_table_is_read_up_to_its_event(tmp_path: Path) -> None:
@@ -193,7 +197,7 @@ def test_a_blocked_table_is_read_up_to_its_event(tmp_path: Path) -> None:
         history.commit(row(number))
     roll_up(history)
     (table,) = history.plan().tables
-    assert table.b == 14
+    assert table.to_manifest == 14
     assert [part.rows for part in table.parts] == [9, 1, 1, 1, 1]
 
 
@@ -211,7 +215,7 @@ def test_a_dump_heals_a_target_that_was_set_back_whatever_the_caps(tmp_path: Pat
         history.commit(row(history.last_number))
     roll_up(history)
     (table,) = history.plan().tables
-    assert (table.a, table.b, table.delete_before) == (10, 35, low)
+    assert (table.from_manifest, table.to_manifest, table.delete_before) == (10, 35, low)
     assert sum(part.rows for part in table.parts) == 24
     assert len(rolled(table)) == 2
 
@@ -225,7 +229,7 @@ def test_a_dump_that_began_inside_the_first_manifest_of_a_block(tmp_path: Path) 
         history.commit(row(history.last_number))
     roll_up(history)
     (table,) = history.plan().tables
-    assert (table.a, table.delete_before) == (10, low)
+    assert (table.from_manifest, table.delete_before) == (10, low)
     assert min(part.first_seq for part in table.parts) == low + 1
     assert len(rolled(table)) == 1
 
@@ -245,7 +249,7 @@ def test_what_cannot_be_merged_does_not_fill_the_caps(tmp_path: Path) -> None:
     apply(history, 2, PLAIN)
     for _ in range(2):
         plan = history.plan()
-        assert [(t.table, t.b, sum(p.rows for p in t.parts)) for t in plan.tables] == [
+        assert [(t.table, t.to_manifest, sum(p.rows for p in t.parts)) for t in plan.tables] == [
             (PLAIN, 24, 1)
         ]
         roll_up(history)
@@ -262,7 +266,7 @@ def test_a_quiet_table_beside_one_that_reads_blocks(tmp_path: Path) -> None:
     apply(history, 5, other)
     roll_up(history)
     (table,) = history.plan().tables
-    assert (table.table, len(rolled(table)), table.b) == (PLAIN, 2, 21)
+    assert (table.table, len(rolled(table)), table.to_manifest) == (PLAIN, 2, 21)
 
 
 def test_a_roll_up_that_is_gone_is_read_from_its_parts(tmp_path: Path) -> None:
@@ -311,7 +315,7 @@ def test_few_requests_whatever_the_backlog(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(ObjectStore, "get", spy_get)
     monkeypatch.setattr(ObjectStore, "exists", spy_exists)
     (table,) = history.plan().tables
-    assert (table.b, sum(part.rows for part in table.parts)) == (103, 102)
+    assert (table.to_manifest, sum(part.rows for part in table.parts)) == (103, 102)
     # 10 blocks, 10 looks at their roll-ups, 3 manifests, the tail, the schema, the plan itself.
     assert len(asked) < 10 + 10 + 3 + 30
 
@@ -329,7 +333,7 @@ def test_reading_ends_where_the_caps_are_reached(
         return get(store, key)
 
     monkeypatch.setattr(ObjectStore, "get", spy)
-    assert history.plan().b == 20
+    assert history.plan().to_manifest == 20
     assert len([key for key in asked if "/blocks/" in key]) == 3
 
 
@@ -347,7 +351,7 @@ def test_a_table_that_was_quiet_for_longer_than_a_plan_reads(
     for _ in range(30):
         history.commit()
     (table,) = history.plan().tables
-    assert (table.a, [part.rows for part in table.parts]) == (3, [1])
+    assert (table.from_manifest, [part.rows for part in table.parts]) == (3, [1])
 
 
 def test_a_table_rebuilt_begins_with_its_latest_full_dump(tmp_path: Path) -> None:
@@ -361,7 +365,12 @@ def test_a_table_rebuilt_begins_with_its_latest_full_dump(tmp_path: Path) -> Non
         history.commit(row(number))
     expected = {key for key, state in folded(history, _all(history)).items() if not state.gone}
     (table,) = history.plan().tables
-    assert (table.a, table.a_seq, table.create, table.delete_before) == (12, low, True, low)
+    assert (table.from_manifest, table.from_seq, table.create, table.delete_before) == (
+        12,
+        low,
+        True,
+        low,
+    )
     assert min(part.first_seq for part in table.parts) > low
     verified = folded(history, table)
     assert {key for key, state in verified.items() if not state.gone} == expected
@@ -378,7 +387,7 @@ def test_a_dump_that_began_inside_a_manifest(tmp_path: Path) -> None:
     low = history.last_seq - 1
     history.commit(Row(PLAIN, "r", {"id": 2, "v": "dumped"}), deletes_before=[(PLAIN, low)])
     (table,) = history.plan().tables
-    assert (table.a, table.delete_before) == (1, low)
+    assert (table.from_manifest, table.delete_before) == (1, low)
     assert [state.seq for state in folded(history, table).values()] == [low + 2]
 
 

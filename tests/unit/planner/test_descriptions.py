@@ -84,7 +84,7 @@ def test_what_a_plan_leaves_waiting_is_told(tmp_path: Path) -> None:
     made.commit(Row(T, "c", {"id": 1, "v": "x"}))
     made.commit(Row(T, "c", {"id": 2, "v": "x"}), states=reported(made, "a"))
     plan = made.plan()
-    assert (plan.b, [one.more for one in plan.descriptions]) == (2, [True])
+    assert (plan.to_manifest, [one.more for one in plan.descriptions]) == (2, [True])
 
 
 @pytest.mark.parametrize("condition", [TableCondition.QUARANTINED, TableCondition.SCHEMA_BLOCKED])

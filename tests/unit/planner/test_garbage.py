@@ -214,7 +214,7 @@ def test_a_table_can_be_rebuilt_afterwards(case: Case) -> None:
 
 
 def ended(case: Case, plan: Plan, outcome: Outcome) -> None:
-    tables = tuple(TableReceipt(t.table, outcome, t.b, t.b_seq) for t in plan.tables)
+    tables = tuple(TableReceipt(t.table, outcome, t.to_manifest, t.to_seq) for t in plan.tables)
     receipt = Receipt(plan.plan_id, plan.pipeline, plan.incarnation, tables)
     case.store.put(layout.receipt_key("shop", plan.plan_id), encode_receipt(receipt))
 
@@ -520,7 +520,7 @@ def _check_rebuild(history: History, sources: list[RandomSource], turn: int) -> 
         for key in store_of(history).list(layout.consumers_prefix("shop")):
             if b"nowhere" in (store_of(history).get(key) or b""):
                 store_of(history).delete(key)
-    assert plan.b == plan.tail
+    assert plan.to_manifest == plan.tail
     states = folded(history, plan.tables[0])
     live = {key: state for key, state in states.items() if not state.gone}
     assert all(not state.absent for state in live.values())

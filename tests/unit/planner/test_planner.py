@@ -46,8 +46,8 @@ def apply(history: History, manifest_number: int, table: str = T, **changes: Any
         pipeline=pipeline,
         incarnation=incarnation,
         plan_id="earlier",
-        a=0,
-        b=manifest_number,
+        from_manifest=0,
+        to_manifest=manifest_number,
         seq=entry.manifest.last_seq,
         complete_through_us=entry.manifest.source_time_us,
         digest=entry.digest,
@@ -70,7 +70,7 @@ def test_a_chain_without_a_table_gives_an_empty_plan(tmp_path: Path) -> None:
     empty = History(tmp_path)
     empty.commit()
     plan = plan_merge(empty.settings, plan_id="early")
-    assert (plan.tables, plan.b) == ((), empty.last_number)
+    assert (plan.tables, plan.to_manifest) == ((), empty.last_number)
 
 
 def test_a_plan_is_made_once(history: History) -> None:
@@ -88,7 +88,12 @@ def test_a_plan_goes_on_from_the_targets_transaction_version(history: History) -
     history.commit(row(2))
     history.commit()
     (table,) = history.plan().tables
-    assert (table.a, table.a_seq, table.b, table.create) == (2, 2, 4, False)
+    assert (table.from_manifest, table.from_seq, table.to_manifest, table.create) == (
+        2,
+        2,
+        4,
+        False,
+    )
     assert [part.rows for part in table.parts] == [1]
 
 
@@ -174,7 +179,7 @@ def test_only_what_may_hold_data_is_read(history: History, monkeypatch: pytest.M
 
     monkeypatch.setattr(Chain, "ranges", spy)
     (table,) = history.plan().tables
-    assert (table.a, len(table.parts)) == (2, 1)
+    assert (table.from_manifest, len(table.parts)) == (2, 1)
     assert min(read) == 3
 
 
@@ -187,8 +192,11 @@ def test_a_table_far_behind_does_not_hold_up_the_others(tmp_path: Path) -> None:
         history.commit(row(key), row(key, U))
     apply(history, 7, U)
     plan = history.plan()
-    assert {t.table: (t.a, t.b) for t in plan.tables} == {T: (0, 3), U: (7, 8)}
-    assert (plan.b, plan.tail) == (8, 8)
+    assert {t.table: (t.from_manifest, t.to_manifest) for t in plan.tables} == {
+        T: (0, 3),
+        U: (7, 8),
+    }
+    assert (plan.to_manifest, plan.tail) == (8, 8)
 
 
 def test_a_blocked_table_that_stands_at_its_event_reads_nothing(history: History) -> None:
@@ -197,10 +205,10 @@ def test_a_blocked_table_that_stands_at_its_event_reads_nothing(history: History
     for key in range(3, 6):
         history.commit(row(key))
     (table,) = history.plan().tables
-    assert table.b == 2
+    assert table.to_manifest == 2
     apply(history, 2)
     plan = history.plan()
-    assert (plan.tables, plan.b) == ((), history.last_number)
+    assert (plan.tables, plan.to_manifest) == ((), history.last_number)
     assert plan.delayed == {T: "schema-blocked since sequence 3: retype"}
 
 

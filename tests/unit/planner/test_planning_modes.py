@@ -90,7 +90,7 @@ def test_ends_say_where_rows_end_without_a_change_of_their_own(history: History)
     settings = as_mode(history.settings, Mode.HISTORY)
     (table,) = plan_merge(settings, plan_id="all").tables
     assert table.mode is Mode.HISTORY
-    assert (table.a, table.start_seq) == (0, 0)
+    assert (table.from_manifest, table.start_seq) == (0, 0)
     second = 1_000_000
     assert table.ends == (
         PlannedEnd(5, 4, HEARTBEAT_US + 3 * second),
@@ -101,7 +101,7 @@ def test_ends_say_where_rows_end_without_a_change_of_their_own(history: History)
 
 def test_only_modes_that_keep_the_past_need_it(history: History) -> None:
     (current,) = plan_merge(history.settings, plan_id="current").tables
-    assert (current.a, current.start_seq) == (3, 6)
+    assert (current.from_manifest, current.start_seq) == (3, 6)
     store, state = open_store(history.settings.store), history.tables[T]
     assert parts_lost(history.chain, store, T, state, 3) is None
     first = history.chain.read(2)
@@ -133,7 +133,7 @@ def test_the_command_that_a_rebuild_without_its_past_names_works(history: Histor
     )
     step = next_step(history.settings, record)
     assert step is not None
-    assert (step.delayed, [table.a for table in step.tables]) == ({}, [3])
+    assert (step.delayed, [table.from_manifest for table in step.tables]) == ({}, [3])
 
 
 def test_a_target_keeps_its_mode_and_says_that_another_is_wanted(
@@ -142,7 +142,7 @@ def test_a_target_keeps_its_mode_and_says_that_another_is_wanted(
     apply(history, 3, mode=Mode.SOFT_DELETES)
     settings = as_mode(history.settings, Mode.HISTORY)
     (table,) = plan_merge(settings, plan_id="p").tables
-    assert (table.mode, table.a) == (Mode.SOFT_DELETES, 3)
+    assert (table.mode, table.from_manifest) == (Mode.SOFT_DELETES, 3)
     progress = applied_state(settings).tables[T]
     assert (progress.mode, progress.mode_wanted) == (Mode.SOFT_DELETES, Mode.HISTORY)
     same = applied_state(as_mode(history.settings, Mode.SOFT_DELETES)).tables[T]
@@ -157,7 +157,7 @@ def test_a_target_keeps_its_mode_and_says_that_another_is_wanted(
 def test_plans_follow_the_build_that_the_target_says(history: History) -> None:
     apply(history, 3, build=2)
     (table,) = plan_merge(history.settings, plan_id="p").tables
-    assert (table.build, table.a, table.create) == (2, 3, False)
+    assert (table.build, table.from_manifest, table.create) == (2, 3, False)
     assert table.app_id == app_id("shop", history.incarnation, T, 0, 2)
 
 
@@ -196,7 +196,7 @@ def test_a_rebuild_stops_where_the_live_table_stands(history: History) -> None:
     step = next_step(settings, record)
     assert step is not None
     (table,) = step.tables
-    assert (table.create, table.a, table.b, table.build) == (True, 0, 5, 1)
+    assert (table.create, table.from_manifest, table.to_manifest, table.build) == (True, 0, 5, 1)
     assert (table.mode, "~rebuild" in table.target) == (Mode.HISTORY, True)
     shadow = shadow_settings(settings, record)
     apply(history, 5, settings=shadow, mode=Mode.HISTORY, build=1)
@@ -209,13 +209,13 @@ def test_a_rebuild_stops_where_the_live_table_stands(history: History) -> None:
     step = next_step(settings, record)
     assert step is not None
     (swap,) = step.swaps
-    assert (step.tables, swap.b, swap.b_seq, swap.delete_before) == ((), 5, 8, 6)
+    assert (step.tables, swap.to_manifest, swap.to_seq, swap.delete_before) == ((), 5, 8, 6)
     assert (swap.live_mode, swap.mode, swap.build) == (Mode.CURRENT, Mode.HISTORY, 1)
     # The live table moves on: the one beside follows before they are swapped.
     apply(history, 6)
     step = next_step(settings, record)
     assert step is not None
-    assert [(one.a, one.b) for one in step.tables] == [(5, 6)]
+    assert [(one.from_manifest, one.to_manifest) for one in step.tables] == [(5, 6)]
     apply(history, 6, mode=Mode.HISTORY, build=1)
     assert next_step(settings, record) is None
     assert known_consumers(settings, open_store(settings.store)) == []
@@ -253,7 +253,7 @@ def test_another_generation_ends_a_rebuild_that_was_killed(history: History) -> 
     assert (newer.build, newer.generation) == (2, 1)
     step = next_step(settings, newer)
     assert step is not None
-    assert (step.tables[0].a, step.tables[0].generation) == (6, 1)
+    assert (step.tables[0].from_manifest, step.tables[0].generation) == (6, 1)
     assert step.plan_id != planned.plan_id
 
 

@@ -59,7 +59,7 @@ def history(tmp_path: Path) -> History:
 def test_a_quarantined_table_stops_before_the_event_and_others_go_on(history: History) -> None:
     react(history, rename="park")
     plan = history.plan()
-    assert {table.table: table.b for table in plan.tables} == {T: 3, U: 5}
+    assert {table.table: table.to_manifest for table in plan.tables} == {T: 3, U: 5}
     (table,) = (table for table in plan.tables if table.table == T)
     assert (table.changes, table.schema) == ((), PLAIN)
     seq = 7
@@ -75,7 +75,9 @@ def test_a_table_that_stands_there_is_held_and_does_not_hold_up_others(history: 
     for number in range(8):
         history.commit(row(10 + number), row(10 + number, U))
     plan = history.plan()
-    assert {table.table: (table.a, table.b) for table in plan.tables} == {U: (5, 13)}
+    assert {table.table: (table.from_manifest, table.to_manifest) for table in plan.tables} == {
+        U: (5, 13)
+    }
     assert "was renamed to 'b'" in plan.delayed[T]
 
 
@@ -110,7 +112,7 @@ def test_a_decision_lets_it_go_on(
     react(history, rename=reaction)
     plan = history.plan(T)
     (table,) = plan.tables
-    assert (table.a, table.b, table.ignored) == (3, 5, ignored)
+    assert (table.from_manifest, table.to_manifest, table.ignored) == (3, 5, ignored)
     assert [(change.seq, change.steps) for change in table.changes] == [(7, (RENAME,))]
     assert table.changes[0].before == PLAIN.fingerprint
     assert set(table.schemas) == {PLAIN.fingerprint, RENAMED.fingerprint}
@@ -129,7 +131,7 @@ def test_a_target_that_is_removed_begins_behind_the_event_with_a_later_dump(
     plan = history.plan(T)
     assert plan.delayed == {}
     (table,) = plan.tables
-    assert (table.start_seq, table.b, table.schema) == (low, 6, RENAMED)
+    assert (table.start_seq, table.to_manifest, table.schema) == (low, 6, RENAMED)
 
 
 def test_a_generation_is_not_quarantined_before_what_came_before_it(tmp_path: Path) -> None:
@@ -145,7 +147,9 @@ def test_a_generation_is_not_quarantined_before_what_came_before_it(tmp_path: Pa
     )
     plan = made.plan()
     assert plan.delayed == {}
-    assert [(table.a, table.b, table.start_seq) for table in plan.tables] == [(2, 3, 4)]
+    assert [(table.from_manifest, table.to_manifest, table.start_seq) for table in plan.tables] == [
+        (2, 3, 4)
+    ]
 
 
 def test_another_kind_of_change_is_followed(history: History) -> None:
@@ -161,12 +165,12 @@ def test_blocks_do_not_carry_a_plan_across(history: History) -> None:
     assert len(roll_up(history)) == 3
     plan = history.plan()
     tables = {table.table: table for table in plan.tables}
-    assert (tables[T].b, tables[U].b) == (3, 35)
+    assert (tables[T].to_manifest, tables[U].to_manifest) == (3, 35)
     assert [part.first_seq for part in tables[T].parts] == [3, 5]
     assert any(layout.parse_rollup_key(part.key) for part in tables[U].parts)
     react(history, rename="apply")
     (table,) = history.plan(T).tables
-    assert (table.b, len(table.changes)) == (35, 1)
+    assert (table.to_manifest, len(table.changes)) == (35, 1)
     assert any(layout.parse_rollup_key(part.key) for part in table.parts)
 
 

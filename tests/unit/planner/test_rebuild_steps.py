@@ -60,19 +60,26 @@ class TestBehindAChangeThatTheLiveTableDoesNotTake:
         assert "was renamed" in history.plan().delayed[T]
         record = begin_rebuild(history.settings, T)
         (table,) = taken(history, record).tables
-        assert (table.start_seq, table.b, table.schema, table.create) == (4, 5, RENAMED, True)
+        assert (table.start_seq, table.to_manifest, table.schema, table.create) == (
+            4,
+            5,
+            RENAMED,
+            True,
+        )
         shadow = shadow_settings(history.settings, record)
         # Killed, and the chain has grown: it is swapped where the dump was whole.
         stands(history, 5, settings=shadow, build=1)
         history.commit(row(4))
         swap = swapped(history, record)
-        assert (swap.b, swap.live_b, swap.schema) == (5, 2, RENAMED)
+        assert (swap.to_manifest, swap.live_to_manifest, swap.schema) == (5, 2, RENAMED)
         assert swap.live_app_id == app_id("shop", "one", T, 0)
         stands(history, 5, build=1)
         assert next_step(history.settings, record) is None
         plan = history.plan()
         assert plan.delayed == {}
-        assert [(one.a, one.b, one.build) for one in plan.tables] == [(5, 7, 1)]
+        assert [(one.from_manifest, one.to_manifest, one.build) for one in plan.tables] == [
+            (5, 7, 1)
+        ]
 
     def test_not_while_the_dump_has_not_ended(self, tmp_path: Path) -> None:
         made = History(tmp_path)
@@ -84,9 +91,12 @@ class TestBehindAChangeThatTheLiveTableDoesNotTake:
         stands(made, 2)
         record = begin_rebuild(made.settings, T)
         (table,) = taken(made, record).tables
-        assert (table.b, table.schema) == (2, PLAIN)
+        assert (table.to_manifest, table.schema) == (2, PLAIN)
         stands(made, 2, settings=shadow_settings(made.settings, record), build=1)
-        assert (swapped(made, record).b, swapped(made, record).live_b) == (2, None)
+        assert (swapped(made, record).to_manifest, swapped(made, record).live_to_manifest) == (
+            2,
+            None,
+        )
 
     def test_one_that_began_before_the_change_leads_nowhere(self, tmp_path: Path) -> None:
         made = History(tmp_path)
@@ -98,7 +108,7 @@ class TestBehindAChangeThatTheLiveTableDoesNotTake:
         react(made, rename="park")
         stands(made, 2)
         (table,) = taken(made, begin_rebuild(made.settings, T)).tables
-        assert table.b == 2
+        assert table.to_manifest == 2
 
     def test_another_change_behind_the_dumps_beginning_holds_it(self, tmp_path: Path) -> None:
         """Up to there it holds only some of the dump's rows."""
@@ -124,12 +134,12 @@ class TestBehindAChangeThatTheLiveTableDoesNotTake:
         stands(history, 2, mode=Mode.HISTORY)
         record = begin_rebuild(history.settings, T, mode=Mode.HISTORY)
         (table,) = taken(history, record).tables
-        assert (table.a, table.b) == (0, 2)
+        assert (table.from_manifest, table.to_manifest) == (0, 2)
         record = begin_rebuild(
             history.settings, T, mode=Mode.HISTORY, since_dump=True, restart=True
         )
         (table,) = taken(history, record).tables
-        assert (table.start_seq, table.b, table.mode) == (4, 5, Mode.HISTORY)
+        assert (table.start_seq, table.to_manifest, table.mode) == (4, 5, Mode.HISTORY)
 
     def test_a_live_table_that_may_go_on_again_is_waited_for(self, history: History) -> None:
         record = begin_rebuild(history.settings, T)
@@ -140,7 +150,9 @@ class TestBehindAChangeThatTheLiveTableDoesNotTake:
             next_step(history.settings, record)
         assert f"tideline merge {T}" in (raised.value.hint or "")
         stands(history, 6)
-        assert [(one.a, one.b) for one in taken(history, record).tables] == [(5, 6)]
+        assert [(one.from_manifest, one.to_manifest) for one in taken(history, record).tables] == [
+            (5, 6)
+        ]
 
 
 class TestAnotherGenerationOfATableThatKeepsAPast:
@@ -196,7 +208,9 @@ class TestAnotherGenerationOfATableThatKeepsAPast:
         made.commit(row(1, "r"), deletes_before=[(T, low)])
         plan = made.plan()
         assert plan.delayed == {}
-        assert [(one.a, one.mode, one.replace) for one in plan.tables] == [(2, Mode.HISTORY, False)]
+        assert [(one.from_manifest, one.mode, one.replace) for one in plan.tables] == [
+            (2, Mode.HISTORY, False)
+        ]
 
     @pytest.mark.parametrize("mode", [Mode.CURRENT, Mode.APPEND])
     def test_a_rebuild_puts_it_in_the_place_of_the_old(self, history: History, mode: Mode) -> None:
@@ -204,16 +218,28 @@ class TestAnotherGenerationOfATableThatKeepsAPast:
         record = begin_rebuild(history.settings, T)
         assert (record.build, record.generation, record.mode) == (5, 1, Mode.HISTORY)
         (table,) = taken(history, record).tables
-        assert (table.a, table.b, table.generation, table.build) == (4, 6, 1, 5)
+        assert (table.from_manifest, table.to_manifest, table.generation, table.build) == (
+            4,
+            6,
+            1,
+            5,
+        )
         shadow = shadow_settings(history.settings, record)
         stands(history, 6, settings=shadow, mode=Mode.HISTORY, build=5, generation=1)
         history.commit(Row(T, "c", {"id": "3"}))
         swap = swapped(history, record)
-        assert (swap.b, swap.live_b, swap.live_mode, swap.mode) == (6, 3, mode, Mode.HISTORY)
+        assert (swap.to_manifest, swap.live_to_manifest, swap.live_mode, swap.mode) == (
+            6,
+            3,
+            mode,
+            Mode.HISTORY,
+        )
         assert swap.live_app_id == app_id("shop", "one", T, 0, 4)
         assert swap.app_id == app_id("shop", "one", T, 1, 5)
         stands(history, 6, mode=Mode.HISTORY, build=5, generation=1)
         assert next_step(history.settings, record) is None
         plan = history.plan()
         assert plan.delayed == {}
-        assert [(one.a, one.b, one.create) for one in plan.tables] == [(6, 7, False)]
+        assert [(one.from_manifest, one.to_manifest, one.create) for one in plan.tables] == [
+            (6, 7, False)
+        ]

@@ -118,7 +118,7 @@ def test_what_was_applied_before_the_backup_is_of_the_restored_chain_too(tmp_pat
     apply(before, 2)
     plan = restored(before, 7, 8).plan()
     assert (plan.delayed, plan.strayed) == ({}, ())
-    assert [(table.a, table.b) for table in plan.tables] == [(2, 4)]
+    assert [(table.from_manifest, table.to_manifest) for table in plan.tables] == [(2, 4)]
 
 
 def test_a_target_that_a_merge_has_brought_past_the_tail_since_that_was_looked_up(
@@ -130,7 +130,7 @@ def test_a_target_that_a_merge_has_brought_past_the_tail_since_that_was_looked_u
     assert (plan.tables, plan.strayed, plan.delayed) == ((), (), {})
     step = next_step(history.settings, begin_rebuild(history.settings, T))
     assert step is not None
-    assert [(table.a, table.b) for table in step.tables] == [(0, 4)]
+    assert [(table.from_manifest, table.to_manifest) for table in step.tables] == [(0, 4)]
 
 
 @pytest.mark.parametrize(("seq", "holds"), [(None, True), (77, False)])
@@ -201,16 +201,16 @@ class TestRebuild:
         step = next_step(now.settings, record)
         assert step is not None
         (table,) = step.tables
-        assert (table.a, table.b, table.build, step.delayed) == (0, 4, 1, {})
+        assert (table.from_manifest, table.to_manifest, table.build, step.delayed) == (0, 4, 1, {})
         entry = now.chain.read(4)
         assert entry is not None
-        assert table.b_digest == entry.digest
+        assert table.to_digest == entry.digest
         apply(now, 4, build=1)
         now.commit(row(9))  # While it was built.
         step = next_step(now.settings, record)
         assert step is not None
         (swap,) = step.swaps
-        assert (swap.b, swap.b_digest, swap.live_b) == (4, entry.digest, 4)
+        assert (swap.to_manifest, swap.to_digest, swap.live_to_manifest) == (4, entry.digest, 4)
 
     def test_what_a_rebuild_has_built_of_the_lost_chain_is_begun_once_more(
         self, lost: History

@@ -56,7 +56,7 @@ def test_a_copy_is_whole_whatever_the_settings_say_of_tables_without_a_key(
     history = copied(tmp_path, [])
     assert history.settings.tables == {}  # Not counted any more, by the settings.
     (table,) = history.plan().tables
-    assert (table.b, len(table.parts), table.copied is not None) == (6, 4, True)
+    assert (table.to_manifest, len(table.parts), table.copied is not None) == (6, 4, True)
     assert read_version == [True]
 
 

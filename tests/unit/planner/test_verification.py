@@ -84,7 +84,9 @@ class Jobs:
 
     def plan_merge(self, settings: Any, *, plan_id: str, tables: Sequence[str]) -> Any:
         assert tables == [T]
-        return SimpleNamespace(plan_id=plan_id, tables=(T,), delayed={}, b=5, tail=self.tail)
+        return SimpleNamespace(
+            plan_id=plan_id, tables=(T,), delayed={}, to_manifest=5, tail=self.tail
+        )
 
     def plan(self, settings: Any, request_id: str, **more: Any) -> Planned:
         failed = more.get("failed", {})

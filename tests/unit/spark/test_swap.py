@@ -28,6 +28,6 @@ def test_columns_that_it_alone_keeps_are_not_dropped_behind_a_change(
 ) -> None:
     """A generation is another table: nothing of the one before it is kept."""
     run = SwapRun.__new__(SwapRun)
-    run._swap = replace(SWAP, live_app_id=app_id("shop", "one", T, generation), live_b=5)
+    run._swap = replace(SWAP, live_app_id=app_id("shop", "one", T, generation), live_to_manifest=5)
     found = run._compared(snapshot({"note": RetainedColumn(4, "note")}), snapshot({}))
     assert found == ({}, lost)

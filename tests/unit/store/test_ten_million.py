@@ -300,7 +300,7 @@ def test_a_plan_far_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty thousand manifests in twenty requests; the rest is the next plans'."""
     plan, client = planned(monkeypatch, {BUSY: 1000})
     (table,) = plan.tables
-    assert (table.a, plan.b, plan.tail) == (1000, 21_000, TEN_MILLION)
+    assert (table.from_manifest, plan.to_manifest, plan.tail) == (1000, 21_000, TEN_MILLION)
     assert (len(table.parts), sum(part.rows for part in table.parts)) == (20, 2000)
     assert client.asked["blocks"] == 20 + 1  # one for the open state at the end
     assert client.asked["log"] < 40
@@ -310,7 +310,7 @@ def test_a_plan_far_behind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_caps_bound_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, client = planned(monkeypatch, {BUSY: 1000}, parts_max=3)
-    assert (plan.b, len(plan.tables[0].parts)) == (4009, 3)
+    assert (plan.to_manifest, len(plan.tables[0].parts)) == (4009, 3)
     assert client.asked["blocks"] <= 5
 
 
@@ -318,7 +318,7 @@ def test_a_quiet_table_is_planned_from_its_next_row(monkeypatch: pytest.MonkeyPa
     """Nine million manifests behind, of which nothing needs to be read."""
     plan, client = planned(monkeypatch, {QUIET: 3})
     (table,) = plan.tables
-    assert (table.a, [part.rows for part in table.parts]) == (3, [1])
+    assert (table.from_manifest, [part.rows for part in table.parts]) == (3, [1])
     assert client.asked["blocks"] <= 22
     assert client.asked.total() <= 180
 
@@ -327,8 +327,8 @@ def test_a_table_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
     """From its latest full dump on, which is found without reading what is between."""
     plan, client = planned(monkeypatch, {BUSY: None})
     (table,) = plan.tables
-    assert (table.create, table.a_seq, table.delete_before) == (True, LOW, LOW)
-    assert table.a == 4_999_999
+    assert (table.create, table.from_seq, table.delete_before) == (True, LOW, LOW)
+    assert table.from_manifest == 4_999_999
     assert min(part.first_seq for part in table.parts) > LOW
     assert client.asked["blocks"] <= 22
     assert client.asked.total() <= 300

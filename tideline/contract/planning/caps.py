@@ -20,7 +20,7 @@ def last_within_caps(
     scope: PlanScope,
     blocks: Mapping[int, Rolled],
 ) -> int:
-    """Return the plan's ``b``: as far as the caps allow, at least one manifest that holds anything.
+    """Return the plan's last manifest: as far as the caps allow, at least one that holds anything.
 
     A block that fits is taken whole, of another as many manifests as fit. A dump that heals a
     target which was set back is never cut: without its delete-before sequence it heals nothing. Nor
@@ -28,7 +28,7 @@ def last_within_caps(
     """
     healed = [healed_at(span, run) for span in spans if span.applied.went_back]
     healed += [columns_at(span, run) for span in spans]
-    b = run[0].manifest_number - 1
+    to_manifest = run[0].manifest_number - 1
     count = size = at = 0
     while at < len(run):
         taken = run[at : at + _length(run, at, blocks)]
@@ -42,13 +42,15 @@ def last_within_caps(
             break
         count += len(parts)
         size += sum(part.bytes for part in parts)
-        b = taken[-1].manifest_number
+        to_manifest = taken[-1].manifest_number
         at += len(taken)
-    b = max([b, *(number for number in healed if number is not None)])
+    to_manifest = max([to_manifest, *(number for number in healed if number is not None)])
     for block in blocks.values():
-        if block.stripped and block.first_manifest <= b < block.last_manifest:
-            raise InvariantBroken(f"a plan that ends at manifest {b} lacks the parts before it")
-    return b
+        if block.stripped and block.first_manifest <= to_manifest < block.last_manifest:
+            raise InvariantBroken(
+                f"a plan that ends at manifest {to_manifest} lacks the parts before it"
+            )
+    return to_manifest
 
 
 def _fit(parts: Sequence[Part], count: int, size: int, scope: PlanScope) -> bool:

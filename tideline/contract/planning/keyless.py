@@ -35,7 +35,7 @@ def copies_in(
 
 
 def last_whole(
-    table: str, run: Sequence[Manifest], state: OpenState, *, a: int, at_end: bool
+    table: str, run: Sequence[Manifest], state: OpenState, *, from_manifest: int, at_end: bool
 ) -> int:
     """The last manifest of ``run`` that a plan of ``table``, which has no key, may end with.
 
@@ -57,15 +57,15 @@ def last_whole(
             for part in manifest.parts
             if part.table == table and part.operations.get(DUMPED)
         ]
-    return max(a, min(limits))
+    return max(from_manifest, min(limits))
 
 
-def ends_copy(table: str, run: Sequence[Manifest], b: int) -> int:
-    """Return ``b``, or the manifest in which the copy ends that ``b`` would cut."""
+def ends_copy(table: str, run: Sequence[Manifest], to_manifest: int) -> int:
+    """Return ``to_manifest``, or the manifest in which the copy ends that it would cut."""
     for number, _, copied in copies_in(run, table):
-        if copied.first_manifest < b < number:
-            b = number
-    return b
+        if copied.first_manifest < to_manifest < number:
+            to_manifest = number
+    return to_manifest
 
 
 def newest_copy(

@@ -2,7 +2,7 @@
 
 Whole blocks stand for the parts of their manifests where a range covers all of one.
 
-Invariants: a table's ranges (a, b] over successive plans touch without a gap or an overlap; no
+Invariants: a table's ranges (from, to] over successive plans touch without a gap or an overlap; no
 range crosses a missing manifest, or the schema event at which a table is blocked; all that a range
 holds of a table, ends of full dumps and truncates included, is in the plan.
 """
@@ -51,14 +51,16 @@ def make_plan(
     at_end = run[-1].manifest_number == (tail or manifests[-1].manifest_number)
     counted = _counted(spans, schemas)
     for name in counted:
-        whole = last_whole(name, run, state, a=spans[name].a, at_end=at_end)
+        whole = last_whole(name, run, state, from_manifest=spans[name].from_manifest, at_end=at_end)
         spans[name] = replace(spans[name], limit=min(spans[name].limit, whole))
-    b = last_within_caps(run, list(spans.values()), scope, by_first)
+    to_manifest = last_within_caps(run, list(spans.values()), scope, by_first)
     for _ in counted:  # What ends one copy may lie in the middle of another one.
-        b = max([b, *(ends_copy(name, run, min(b, spans[name].limit)) for name in counted)])
+        ends = (ends_copy(name, run, min(to_manifest, spans[name].limit)) for name in counted)
+        to_manifest = max([to_manifest, *ends])
     plans = []
     for span in spans.values():
-        numbers = [m for m in run if span.a < m.manifest_number <= min(b, span.limit)]
+        last = min(to_manifest, span.limit)
+        numbers = [m for m in run if span.from_manifest < m.manifest_number <= last]
         if not numbers:
             continue
         window = Window(numbers, parts_of(span, numbers, by_first))
@@ -80,7 +82,7 @@ def make_plan(
         pipeline=run[-1].pipeline,
         incarnation=run[-1].incarnation,
         store_url=scope.store_url,
-        b=b,
+        to_manifest=to_manifest,
         tables=tuple(plans),
         tail=manifests[-1].manifest_number if tail is None else tail,
         delayed=delayed,

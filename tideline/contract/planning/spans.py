@@ -1,8 +1,8 @@
 """Finds the range of the chain that each table of a plan may take: its beginning, and its limit.
 
-A span is a table's range (a, limit]. It ends before the schema event at which the table is blocked,
-by its worker or by its settings; a table that nothing in the chain can advance has none, and a
-reason.
+A span is a table's range (from, limit]. It ends before the schema event at which the table is
+blocked, by its worker or by its settings; a table that nothing in the chain can advance has none,
+and a reason.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Rolled:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One table's range: after manifest ``a``, up to ``limit`` at most."""
+    """One table's range: after ``from_manifest``, up to ``limit`` at most."""
 
     table: str
     state: TableState
     applied: Applied
-    a: int
+    from_manifest: int
     limit: int
     policy: Policy = FOLLOW_ALL
 
@@ -70,20 +70,20 @@ class Span:
 
     def lacks(self, block: Rolled) -> bool:
         """Return whether parts that lie in the range were left out."""
-        meets = self.a < block.last_manifest and block.first_manifest <= self.limit
+        meets = self.from_manifest < block.last_manifest and block.first_manifest <= self.limit
         return meets and self.table in block.stripped
 
     def files(self, block: Rolled) -> Sequence[Part] | None:
         """Return the files to read in place of the parts of the block's manifests; None: not to
         be."""
-        whole = self.a < block.first_manifest and block.last_manifest <= self.limit
+        whole = self.from_manifest < block.first_manifest and block.last_manifest <= self.limit
         if not whole or self.start_seq >= block.first_seq or self.table in block.loose:
             return None
         return block.files.get(self.table, ())
 
     def parts(self, manifest: Manifest) -> list[Part]:
         """Return the table's parts in ``manifest``, if it lies in the range."""
-        if not self.a < manifest.manifest_number <= self.limit:
+        if not self.from_manifest < manifest.manifest_number <= self.limit:
             return []
         return [part for part in manifest.parts if part.table == self.table]
 
@@ -108,15 +108,18 @@ def spans_of(
             continue
         if table.schema is None:
             continue
-        a = start_of(table, target.manifest, target.begin_manifest)
-        if run[0].manifest_number > max(a, target.clear_until) + 1 and table.last_data_manifest > a:
+        from_manifest = start_of(table, target.manifest, target.begin_manifest)
+        if (
+            run[0].manifest_number > max(from_manifest, target.clear_until) + 1
+            and table.last_data_manifest > from_manifest
+        ):
             raise InvariantBroken(f"the plan's manifests begin after table {name} does")
         policy = scope.policies.get(name, FOLLOW_ALL)
-        span = Span(name, table, target, a, _limit(table, run, a), policy)
+        span = Span(name, table, target, from_manifest, _limit(table, run, from_manifest), policy)
         stop = _stop(span, run)
         if stop is not None:
             delayed[name] = str(stop)
-            span = replace(span, limit=_last_before(stop.seq, run, a))
+            span = replace(span, limit=_last_before(stop.seq, run, from_manifest))
         if target.went_back and target.mode.keeps_history:
             delayed[name] = _LOST_HISTORY.format(
                 command=command(
@@ -135,23 +138,24 @@ def _condition(table: TableState) -> str:
     return f"{table.condition.shown}{since}: {table.reason or 'no reason given'}"
 
 
-def _limit(table: TableState, run: Sequence[Manifest], a: int) -> int:
+def _limit(table: TableState, run: Sequence[Manifest], from_manifest: int) -> int:
     """Return the last manifest that the table may be merged to: a blocked one stops before its
     event."""
     if table.condition is not TableCondition.SCHEMA_BLOCKED or table.since_seq is None:
         return run[-1].manifest_number
-    return _last_before(table.since_seq, run, a)
+    return _last_before(table.since_seq, run, from_manifest)
 
 
-def _last_before(seq: int, run: Sequence[Manifest], a: int) -> int:
-    """Return the last manifest of ``run`` that ends before ``seq``, at least ``a``."""
-    return max([a, *(m.manifest_number for m in run if m.last_seq < seq)])
+def _last_before(seq: int, run: Sequence[Manifest], from_manifest: int) -> int:
+    """Return the last manifest of ``run`` that ends before ``seq``; at least
+    ``from_manifest``."""
+    return max([from_manifest, *(m.manifest_number for m in run if m.last_seq < seq)])
 
 
 def _stop(span: Span, run: Sequence[Manifest]) -> Stop | None:
     """Return the schema event that the span must not reach, before where it ends anyway."""
     above = max(span.applied.seq, span.start_seq, span.applied.columns_seq)
-    within = [m for m in run if span.a < m.manifest_number <= span.limit]
+    within = [m for m in run if span.from_manifest < m.manifest_number <= span.limit]
     return first_stop(within, span.table, span.policy, above)
 
 
@@ -164,7 +168,7 @@ def columns_at(span: Span, run: Sequence[Manifest]) -> int:
 def healed_at(span: Span, run: Sequence[Manifest]) -> int | None:
     """Return the manifest in which a full dump that began after what is applied finished."""
     for manifest in run:
-        if span.a < manifest.manifest_number <= span.limit:
+        if span.from_manifest < manifest.manifest_number <= span.limit:
             for delete_before in manifest.deletes_before:
                 if delete_before.table == span.table and delete_before.seq >= span.applied.seq:
                     return manifest.manifest_number

@@ -39,7 +39,7 @@ def table_plan(
     schema: TableSchema,
     schemas: Mapping[str, TableSchema],
 ) -> TablePlan:
-    """Make the plan of one table over ``window``, whose last manifest is its ``b``.
+    """Make the plan of one table over ``window``, whose last manifest is its end.
 
     A generation, and a full dump, begin inside a manifest: rows up to there do not belong to it.
     """
@@ -66,11 +66,11 @@ def table_plan(
         schema=schema,
         schemas={name: schemas[name] for name in sorted(used | named)},
         parts=tuple(planned_part(part) for part in parts),
-        a=span.a,
-        a_seq=span.applied.seq,
-        a_digest=span.applied.digest,
-        b=last.manifest_number,
-        b_seq=last.last_seq,
+        from_manifest=span.from_manifest,
+        from_seq=span.applied.seq,
+        from_digest=span.applied.digest,
+        to_manifest=last.manifest_number,
+        to_seq=last.last_seq,
         app_id=app_id(
             last.pipeline, last.incarnation, span.table, state.generation, span.applied.build
         ),

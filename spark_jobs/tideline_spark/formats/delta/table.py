@@ -98,7 +98,7 @@ class DeltaTarget:
         for commit in self.commits(self.newest()):
             if commit.version <= before:
                 break
-            if commit.numbers.get(commit_metadata.app_id) == commit_metadata.b:
+            if commit.numbers.get(commit_metadata.app_id) == commit_metadata.to_manifest:
                 return commit.version
         return None
 
@@ -118,7 +118,9 @@ class DeltaTarget:
     ) -> RowCounts | None:
         """See `Target`."""
         before = self.newest()
-        with self._access.with_metadata(commit_metadata, commit_metadata.app_id, commit_metadata.b):
+        with self._access.with_metadata(
+            commit_metadata, commit_metadata.app_id, commit_metadata.to_manifest
+        ):
             rows.write.format("delta").mode("overwrite").option("replaceWhere", covered).save(
                 self._path
             )
@@ -130,7 +132,7 @@ class DeltaTarget:
         """See `Target`."""
         copied = {_MATERIALIZED: "none"} if still else {}
         numbered = self._access.with_metadata(
-            commit_metadata, commit_metadata.app_id, commit_metadata.b
+            commit_metadata, commit_metadata.app_id, commit_metadata.to_manifest
         )
         with numbered, self._access.setting(copied):
             answer = self._session.sql(rows.sql(self._access.name)).collect()
@@ -174,7 +176,9 @@ class DeltaTarget:
     ) -> None:
         listed = ", ".join(f"{literal(key)} = {literal(one)}" for key, one in properties.items())
         by = f" PARTITIONED BY ({', '.join(quote(n) for n in partitions)})" if partitions else ""
-        with self._access.with_metadata(commit_metadata, commit_metadata.app_id, commit_metadata.b):
+        with self._access.with_metadata(
+            commit_metadata, commit_metadata.app_id, commit_metadata.to_manifest
+        ):
             self._session.sql(
                 f"{verb} {self._access.name} USING delta TBLPROPERTIES ({listed}){by}"
                 f" AS TABLE {quote(view)}"

@@ -60,40 +60,40 @@ def plan(
     )
 
 
-@pytest.mark.parametrize("a", [0, 1, 3])
+@pytest.mark.parametrize("from_manifest", [0, 1, 3])
 @pytest.mark.parametrize("parts_max", [1, 2, 3, 4, 5, 6, 100])
-def test_caps_do_not_cut_a_copy(a: int, parts_max: int) -> None:
-    applied = Applied(a, seq=a * 10, exists=True)
+def test_caps_do_not_cut_a_copy(from_manifest: int, parts_max: int) -> None:
+    applied = Applied(from_manifest, seq=from_manifest * 10, exists=True)
     made = plan(copied_chain(9), applied=applied, parts_max=parts_max)
     (table,) = made.tables
-    assert table.b <= 3 or table.b >= 7
-    assert (table.copied == COPY, table.delete_before == 35) == (table.b >= 7,) * 2
-    assert table.b > a
+    assert table.to_manifest <= 3 or table.to_manifest >= 7
+    assert (table.copied == COPY, table.delete_before == 35) == (table.to_manifest >= 7,) * 2
+    assert table.to_manifest > from_manifest
 
 
 def test_one_that_is_under_way_is_not_begun() -> None:
     applied = Applied(1, seq=10, exists=True)
     (table,) = plan(copied_chain(6, done=False), applied=applied, dumping=True).tables
-    assert (table.b, table.copied) == (3, None)
+    assert (table.to_manifest, table.copied) == (3, None)
     standing = Applied(3, seq=30, exists=True)
     assert plan(copied_chain(6, done=False), applied=standing, dumping=True).tables == ()
 
 
 def test_one_that_ended_does_not_wait_for_other_tables_of_its_request() -> None:
     (table,) = plan(copied_chain(8), applied=Applied(), dumping="done").tables
-    assert (table.b, table.create, table.copied) == (8, True, COPY)
+    assert (table.to_manifest, table.create, table.copied) == (8, True, COPY)
 
 
 def test_one_whose_end_is_not_in_sight_is_not_begun() -> None:
     applied = Applied(1, seq=10, exists=True)
     (table,) = plan(copied_chain(6, done=False), applied=applied, tail=9).tables
-    assert (table.b, table.copied) == (3, None)
+    assert (table.to_manifest, table.copied) == (3, None)
 
 
 def test_one_that_was_given_up_counts_for_nothing() -> None:
     applied = Applied(1, seq=10, exists=True)
     (table,) = plan(copied_chain(6, done=False), applied=applied).tables
-    assert (table.b, table.copied, table.delete_before) == (6, None, None)
+    assert (table.to_manifest, table.copied, table.delete_before) == (6, None, None)
 
 
 def test_no_target_is_made_without_one() -> None:
@@ -108,4 +108,4 @@ def test_a_change_log_needs_none() -> None:
 
     applied = msgspec.structs.replace(Applied(1, seq=10, exists=True), mode=Mode.APPEND)
     (table,) = plan(copied_chain(6, done=False), applied=applied, dumping=True).tables
-    assert table.b == 6
+    assert table.to_manifest == 6

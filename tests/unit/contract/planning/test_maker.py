@@ -153,14 +153,14 @@ def test_a_table_is_brought_from_what_is_applied_to_the_tail() -> None:
     manifests = chain(5, t=[2, 3, 5])
     plan = plan_of(manifests, states(5), {T: Applied(manifest=2, seq=20, exists=True)})
     table = only(plan)
-    assert (table.a, table.a_seq, table.b, table.b_seq) == (2, 20, 5, 50)
+    assert (table.from_manifest, table.from_seq, table.to_manifest, table.to_seq) == (2, 20, 5, 50)
     assert [planned.first_seq for planned in table.parts] == [21, 41]
     assert (table.key_min, table.key_max) == ("21", "50")
     assert (table.create, table.replace, table.delete_before) == (False, False, None)
     assert table.complete_through_us == 5_000_000
     assert table.app_id == app_id("shop", "one", T, 0)
     assert table.target == "file:///w/public/t"
-    assert (plan.b, plan.tail, plan.delayed) == (5, 5, {})
+    assert (plan.to_manifest, plan.tail, plan.delayed) == (5, 5, {})
 
 
 def test_an_idle_table_needs_no_commit_and_holds_nothing_back() -> None:
@@ -190,37 +190,40 @@ def test_tables_start_where_each_stands_and_end_together() -> None:
         U: Applied(manifest=2, seq=20, exists=True),
     }
     plan = plan_of(chain(4, t=[1, 2, 4], u=[1, 2, 3]), state, applied)
-    assert [(t.table, t.a, t.b, len(t.parts)) for t in plan.tables] == [(T, 1, 4, 2), (U, 2, 4, 1)]
+    assert [(t.table, t.from_manifest, t.to_manifest, len(t.parts)) for t in plan.tables] == [
+        (T, 1, 4, 2),
+        (U, 2, 4, 1),
+    ]
 
 
 def test_nothing_past_a_missing_number() -> None:
     manifests = [m for m in chain(6, t=[2, 3, 5, 6]) if m.manifest_number != 4]
     plan = plan_of(manifests, states(6), {T: Applied(manifest=1, seq=10, exists=True)})
-    assert (plan.b, only(plan).b, len(only(plan).parts)) == (3, 3, 2)
+    assert (plan.to_manifest, only(plan).to_manifest, len(only(plan).parts)) == (3, 3, 2)
     assert plan.tail == 6
 
 
 @pytest.mark.parametrize(
-    ("caps", "b"), [({"parts_max": 2}, 4), ({"bytes_max": 250}, 4), ({"parts_max": 1}, 2)]
+    ("caps", "end"), [({"parts_max": 2}, 4), ({"bytes_max": 250}, 4), ({"parts_max": 1}, 2)]
 )
-def test_caps_lower_the_end(caps: dict[str, int], b: int) -> None:
+def test_caps_lower_the_end(caps: dict[str, int], end: int) -> None:
     manifests = chain(7, t=[2, 4, 5, 7])
     plan = plan_of(manifests, states(7), {}, SCHEMAS, **caps)
-    last_without_more = {4: 4, 2: 3}[b]
-    assert only(plan).b == last_without_more
-    assert plan.b < plan.tail
+    last_without_more = {4: 4, 2: 3}[end]
+    assert only(plan).to_manifest == last_without_more
+    assert plan.to_manifest < plan.tail
 
 
 def test_a_manifest_above_the_caps_is_taken_whole() -> None:
     huge = manifest(1, size=10, parts=tuple(part(n, n) for n in range(1, 11)))
     plan = plan_of([huge, *chain(2, t=[2])[1:]], states(2), {}, parts_max=3)
     assert len(only(plan).parts) == 10
-    assert only(plan).b == 1
+    assert only(plan).to_manifest == 1
 
 
 def test_parts_of_other_tables_do_not_count() -> None:
     plan = plan_of(chain(9, u=range(1, 9), t=[9]), states(9), {}, parts_max=1)
-    assert only(plan).b == 9
+    assert only(plan).to_manifest == 9
 
 
 def test_a_table_without_a_target_is_created_even_when_empty() -> None:
@@ -304,9 +307,9 @@ def test_the_schema_is_that_of_the_plans_end_not_of_the_tail() -> None:
     found = {**SCHEMAS, wider.fingerprint: wider}
     state = states(4, schema=wider.fingerprint)
     early = only(plan_of(manifests, state, {}, found, parts_max=3))
-    assert (early.b, early.schema) == (3, PLAIN)
+    assert (early.to_manifest, early.schema) == (3, PLAIN)
     late = only(plan_of(manifests, state, {}, found))
-    assert (late.b, late.schema, len(late.schemas)) == (4, wider, 2)
+    assert (late.to_manifest, late.schema, len(late.schemas)) == (4, wider, 2)
     # A range with a floor only, before the event.
     floored = msgspec.structs.replace(
         manifests[1], parts=(), deletes_before=(DeleteBefore(T, 3, "dump"),)
@@ -328,7 +331,7 @@ def test_a_blocked_table_stops_before_its_event_and_others_go_on() -> None:
     blocked = states(5, condition=TableCondition.SCHEMA_BLOCKED, since_seq=35, reason="retype a")
     tables = {**blocked.tables, U: TableState(schema=OTHER.fingerprint, last_data_manifest=5)}
     plan = plan_of(manifests, OpenState(tables=tables), {T: Applied(1, 10, exists=True)})
-    assert [(table.table, table.b) for table in plan.tables] == [(T, 3), (U, 5)]
+    assert [(table.table, table.to_manifest) for table in plan.tables] == [(T, 3), (U, 5)]
     assert plan.delayed == {T: "schema-blocked since sequence 35: retype a"}
     stands = {T: Applied(3, 30, exists=True)}
     assert plan_of(manifests[3:], blocked, stands).tables == ()
@@ -355,14 +358,14 @@ def test_a_generation_starts_after_its_manifest_and_replaces_the_target() -> Non
     run = [*manifests[:3], mixed, manifests[4], done]
     state = states(6, generation=2, generation_manifest=3, generation_seq=35)
     table = only(plan_of(run, state, {T: Applied(None, 30, exists=True)}))
-    assert (table.a, table.a_seq, table.create, table.replace) == (3, 30, True, True)
+    assert (table.from_manifest, table.from_seq, table.create, table.replace) == (3, 30, True, True)
     assert [planned.first_seq for planned in table.parts] == [34, 37, 41, 51]
     assert (table.delete_before, table.truncates) == (35, ())
     assert table.app_id.endswith("/2")
     assert only(plan_of(run, state, {T: Applied(None, 30)})).replace is False
     # Cut before the dump's end, what is older than the generation is left out all the same.
     cut = only(plan_of(run, state, {T: Applied(None, 30)}, parts_max=2))
-    assert (cut.b, cut.delete_before) == (4, 35)
+    assert (cut.to_manifest, cut.delete_before) == (4, 35)
 
 
 def test_a_restored_target_waits_for_a_full_dump_that_caps_do_not_cut() -> None:
@@ -378,7 +381,7 @@ def test_a_restored_target_waits_for_a_full_dump_that_caps_do_not_cut() -> None:
 
     assert plan_of(with_floor(19), states(6), restored).tables == ()
     healed = only(plan_of(with_floor(20), states(6), restored, parts_max=1))
-    assert (healed.b, healed.delete_before, len(healed.parts)) == (6, 20, 4)
+    assert (healed.to_manifest, healed.delete_before, len(healed.parts)) == (6, 20, 4)
 
 
 @pytest.mark.parametrize("mode", [Mode.SOFT_DELETES, Mode.HISTORY, Mode.APPEND])

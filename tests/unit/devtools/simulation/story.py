@@ -96,10 +96,12 @@ class Story:
 
     def merge(self, table: str = T) -> None:
         assert self._sealed == self._seq, "the rows are those of the newest change"
-        a, b = self._merged.get(table, 0), len(self.manifests)
+        from_manifest, to_manifest = self._merged.get(table, 0), len(self.manifests)
         rows = tuple(self.rows[table].values())
-        self.commits.append(MergeCommit(table, a, b, self._seq, rows, total=0))
-        self._merged[table] = b
+        self.commits.append(
+            MergeCommit(table, from_manifest, to_manifest, self._seq, rows, total=0)
+        )
+        self._merged[table] = to_manifest
 
     def history(self) -> RunHistory:
         return RunHistory(

@@ -230,7 +230,7 @@ class TestTimeTravel:
     def test_the_applied_sequence_goes_back(self) -> None:
         history = tell().history()
         commits = history.commits
-        again = replace(commits[0], a=commits[1].b)
+        again = replace(commits[0], from_manifest=commits[1].to_manifest)
         assert letters(replace(history, commits=(*commits[:2], again, *commits[2:]))) == "GT"
 
 
@@ -310,7 +310,8 @@ class TestGap:
             history, -1, first_seq=last.first_seq + 1, last_seq=last.last_seq + 1, events=events
         )
         commits = tuple(
-            replace(c, applied_seq=c.applied_seq + (c.b == last.number)) for c in moved.commits
+            replace(c, applied_seq=c.applied_seq + (c.to_manifest == last.number))
+            for c in moved.commits
         )
         assert letters(replace(moved, commits=commits)) == "G"
 
@@ -318,10 +319,10 @@ class TestGap:
         assert letters(manifest_with(tell().history(), 2, position=5)) == "G"
 
     def test_a_merge_passes_over_a_manifest(self) -> None:
-        assert letters(commit_with(tell().history(), 3, a=3)) == "G"
+        assert letters(commit_with(tell().history(), 3, from_manifest=3)) == "G"
 
     def test_a_merge_begins_before_what_is_applied(self) -> None:
-        assert letters(commit_with(tell().history(), 3, a=1)) == "G"
+        assert letters(commit_with(tell().history(), 3, from_manifest=1)) == "G"
 
     def test_a_merge_ends_inside_a_manifest(self) -> None:
         history = tell().history()
@@ -334,7 +335,7 @@ class TestGap:
         story.commit("u b")
         story.seal()
         story.merge()
-        assert letters(commit_with(story.history(), -1, a=5)) == ""
+        assert letters(commit_with(story.history(), -1, from_manifest=5)) == ""
 
 
 class TestFork:
