@@ -58,15 +58,16 @@ def note(
     target: Target,
     properties: Mapping[str, str],
     commit_metadata: CommitMetadata,
-    slipped: tuple[str, ...],
+    concurrent_commits: tuple[str, ...],
 ) -> None:
     """Record in the table's ``properties`` others' changes: those of the committed
-    ``commit_metadata``, and ``slipped``, which it could not know. Commits only where that is
-    new."""
+    ``commit_metadata``, and ``concurrent_commits``, which it could not know. Commits only where
+    that is new."""
     found = UnhealedCommits(
-        (*commit_metadata.unhealed, *slipped)[-_CHANGES_MAX:], commit_metadata.unhealed_seq
+        (*commit_metadata.unhealed, *concurrent_commits)[-_CHANGES_MAX:],
+        commit_metadata.unhealed_seq,
     )
-    if slipped:
+    if concurrent_commits:
         found = UnhealedCommits(found.changes, commit_metadata.seq)
     if not found.changes:
         found = UnhealedCommits()

@@ -123,15 +123,15 @@ class TableRun:
             return self._already(after, number)
         pending = self._pending() if commit_metadata.pending else (0, ())
         rows = RowFigures(checked.rows, *counts, *pending)
-        slipped, warnings = self._slipped(after, commit_metadata)
+        concurrent_commits, warnings = self._concurrent_commits(after, commit_metadata)
         warnings += self._describe()
         receipt = msgspec.structs.replace(
             applied_by_us(table, after.number, rows),
-            external_changes=(*slipped, *since.external),
+            external_changes=(*concurrent_commits, *since.external),
             lineage=self._lineage,
             warnings=warnings,
         )
-        if commit_metadata.unhealed or slipped or rows.pending:
+        if commit_metadata.unhealed or concurrent_commits or rows.pending:
             receipt = msgspec.structs.replace(receipt, complete_through_us=None)
         return self._measured(receipt, after, checked.times)
 
@@ -143,7 +143,7 @@ class TableRun:
             return self._local.checked
         return parts.check_parts(session, store_url, table)
 
-    def _slipped(
+    def _concurrent_commits(
         self, after: TargetVersion, commit_metadata: CommitMetadata
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Find what others changed between the last look at the target and our commit; warnings.
@@ -151,16 +151,18 @@ class TableRun:
         Later looks at the log find it, too, because the metadata records what its run knew. It is
         recorded in the table's properties with the other unhealed changes.
         """
-        slipped: tuple[str, ...] = ()
+        concurrent_commits: tuple[str, ...] = ()
         try:
             commit = after.commit_of(commit_metadata.app_id, commit_metadata.to_manifest)
             if commit is not None:
-                slipped = external_before(after.commits_from(commit), commit_metadata.app_id)
-            note(self._target, after.properties, commit_metadata, slipped)
+                concurrent_commits = external_before(
+                    after.commits_from(commit), commit_metadata.app_id
+                )
+            note(self._target, after.properties, commit_metadata, concurrent_commits)
         except Exception as error:  # noqa: BLE001  what is committed is committed
             why = unexpected(error, f"noting what others did to {self._table.table}")
-            return slipped, (why.message,)
-        return slipped, ()
+            return concurrent_commits, (why.message,)
+        return concurrent_commits, ()
 
     def _describe(self) -> tuple[str, ...]:
         """Copy the source's description to the target; return warnings."""

@@ -118,18 +118,20 @@ def _sums(work: Work) -> _Sums:
     table, columns = work.table, _identity(work)
     changes = _counting(work.changes, table)
     now = {one.name: col(one.name) for one in columns}
-    came = changes.where(col(OP).isin(CREATED, UPDATED, DUMPED)).withColumn(
+    added_rows = changes.where(col(OP).isin(CREATED, UPDATED, DUMPED)).withColumn(
         ROW, digest(columns, now, col(OVERFLOW))
     )
-    went = changes.where(col(OP).isin(UPDATED, DELETED)).select(_before(work, columns).alias(ROW))
-    _check_copy(came, table)
-    less = went.groupBy(ROW).agg(F.count(F.lit(1)).alias(_LESS))
+    removed_rows = changes.where(col(OP).isin(UPDATED, DELETED)).select(
+        _before(work, columns).alias(ROW)
+    )
+    _check_copy(added_rows, table)
+    less = removed_rows.groupBy(ROW).agg(F.count(F.lit(1)).alias(_LESS))
     newest = Window.partitionBy(ROW).orderBy(col(SEQ).desc())
-    ranked = came.join(less, ROW, "left").withColumn(RANK, F.row_number().over(newest))
+    ranked = added_rows.join(less, ROW, "left").withColumn(RANK, F.row_number().over(newest))
     left = F.coalesce(col(_LESS), F.lit(0))
     total = F.count(F.lit(1)).over(Window.partitionBy(ROW))
     more = ranked.withColumn(_MORE, total - left).where(col(RANK) <= col(_MORE))
-    counts = came.groupBy(ROW).agg(F.count(F.lit(1)).alias(_MORE))
+    counts = added_rows.groupBy(ROW).agg(F.count(F.lit(1)).alias(_MORE))
     surplus = less.join(counts, ROW, "left").select(
         ROW, (col(_LESS) - F.coalesce(col(_MORE), F.lit(0))).alias(_LESS)
     )
@@ -160,10 +162,10 @@ def _counting(changes: DataFrame, table: TablePlan) -> DataFrame:
     return changes
 
 
-def _check_copy(came: DataFrame, table: TablePlan) -> None:
+def _check_copy(added_rows: DataFrame, table: TablePlan) -> None:
     if table.copied is None:
         return
-    rows = came.where(col(OP) == DUMPED).count()
+    rows = added_rows.where(col(OP) == DUMPED).count()
     if rows != table.copied.rows:
         raise CorruptData(
             f"the plan of {table.table} holds {rows} rows of a copy that has {table.copied.rows}",
