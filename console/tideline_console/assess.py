@@ -32,7 +32,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Characters that begin a formula in a spreadsheet. A name can begin with them."""
 _WATERMARKS_OF_A_CHUNK = _WATERMARKS_OF_A_ROUND = 2
 
-Outcome = Literal["captured", "held", "quarantined"]
+Outcome = Literal["captured", "not-mergeable", "quarantined"]
 
 
 class ColumnOutcome(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class ColumnOutcome(msgspec.Struct, frozen=True):
 
 
 class TableOutcome(msgspec.Struct, frozen=True):
-    """A table's outcome: ``captured``; ``held``: captured, but no merge can take it;
+    """A table's outcome: ``captured``; ``not-mergeable``: captured, but no merge can take it;
     ``quarantined``: not captured. ``reason`` is the cause and ``hint`` the remedy. ``left_out``:
     columns that the source's log does not hold. ``rows`` and ``bytes`` are the source's estimates,
     ``chunks`` the number that a dump of these rows needs; None: unknown."""
@@ -112,8 +112,8 @@ def _outcome(settings: Settings, one: AssessedTable) -> TableOutcome:
     mode = settings.of_table(one.table).mode
     schema, reason, hint = one.schema, one.problem, one.hint
     outcome: Outcome = "captured" if schema is not None else "quarantined"
-    if schema is not None and (held := unmergeable(schema, mode)) is not None:
-        outcome, reason, hint = "held", held, None
+    if schema is not None and (why := unmergeable(schema, mode)) is not None:
+        outcome, reason, hint = "not-mergeable", why, None
     chunk = settings.capture.chunk_rows
     return TableOutcome(
         table=str(one.table),
@@ -231,7 +231,7 @@ def _print_columns(one: TableOutcome) -> None:
 
 def _print_cost(found: Assessment) -> None:
     cost = found.cost
-    counts = dict.fromkeys(("captured", "held", "quarantined"), 0)
+    counts = dict.fromkeys(("captured", "not-mergeable", "quarantined"), 0)
     for one in found.tables:
         counts[one.outcome] += 1
     counted = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())

@@ -159,7 +159,7 @@ def _merging(
     if own is None:
         return _not_scheduled(f"merges have run, and none of it since {_moment(since_us)}")
     if table.table in own.delayed:
-        return Lateness(Stage.TABLE, f"it is held back: {own.delayed[table.table]}")
+        return Lateness(Stage.TABLE, f"it is delayed: {own.delayed[table.table]}")
     figures = next(one for one in own.tables if one.table == table.table)
     if figures.outcome not in _DONE:
         kind = figures.error_kind or figures.outcome
@@ -183,7 +183,7 @@ def _not_scheduled(reason: str) -> Lateness:
 
 
 def _newest(runs: Sequence[MergeRun], table: str) -> MergeRun | None:
-    """Return the last run that processed ``table``, or held it back."""
+    """Return the last run that processed ``table``, or delayed it."""
     for run in reversed(runs):
         if table in run.delayed or any(one.table == table for one in run.tables):
             return run

@@ -103,6 +103,6 @@ def _print_receipt(receipt: Receipt) -> None:
 
 
 def print_delayed(plan: Plan) -> None:
-    """Print the tables that the plan holds back, and why."""
+    """Print the tables that the plan delays, and why."""
     for table, reason in sorted(plan.delayed.items()):
-        say(f"{table} is held: {reason}")
+        say(f"{table} is delayed: {reason}")

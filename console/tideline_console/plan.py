@@ -62,7 +62,7 @@ def print_preview(found: PlanPreview) -> None:
     for name in found.described:
         say(f"{name} gets the comments and NOT NULL that the source has now")
     for name, reason in sorted(found.delayed.items()):
-        say(f"{name} is held: {reason}")
+        say(f"{name} is delayed: {reason}")
     for name, kinds in sorted(found.parks.items()):
         say(f"{name} will stop before the next: {', '.join(kinds)}")
     for dump in found.dumps:

@@ -240,7 +240,7 @@ class Scenes:
         tables: list[TableReceipt] = [table for receipt in receipts for table in receipt.tables]
         for receipt in receipts:
             for table, reason in receipt.delayed.items():
-                self._screen.say(f"{table} is held back: {reason}")
+                self._screen.say(f"{table} is delayed: {reason}")
         strangers = sum(len(one.external_changes) for one in tables)
         if strangers:
             self._screen.say(f"the receipts name {strangers} commits that were not ours")

@@ -40,8 +40,8 @@ them, or `tideline verify --repair`.
 Builds a table again from the chain, as a shadow table, and swaps them.
 
 Switches the mode that a table is kept in, heals one that a dump cannot heal, and leads one past a
-change, or a new generation, that it is held before. The live table is read meanwhile, and merged
-between the steps. Only when triggered.
+change, or a new generation, before which its merges stop. The live table is read meanwhile, and
+merged between the steps. Only when triggered.
 """,
     "maintain": """
 Keeps the warehouse's tables small, once a day.

@@ -147,7 +147,7 @@ class MergeOperator(PlanJobOperator):
             if plan.nothing_to_do:
                 if not receipts and not plan.strayed:
                     self._skip(hook, plan, scope)
-                refused = []  # Other runs have done it, or it is held back now.
+                refused = []  # Other runs have done it, or it is delayed now.
                 break
             receipt = receipts[plan.plan_id] = self.run_plan(hook, plan, context)
             refused = [t.table for t in receipt.tables if t.outcome is Outcome.REFUSED]
@@ -191,24 +191,24 @@ class MergeOperator(PlanJobOperator):
             plan.to_manifest,
         )
         for table, reason in plan.delayed.items():
-            self.log.warning("%s", log_line(f"{table} is held back: {reason}"))
+            self.log.warning("%s", log_line(f"{table} is delayed: {reason}"))
         return plan
 
     def _skip(self, hook: TidelineHook, plan: Plan, scope: Sequence[str] | None) -> NoReturn:
-        """Skip the task: nothing waits, or all that does is held back, which is put on record."""
+        """Skip the task: nothing waits, or all that does is delayed, which is put on record."""
         from tideline.planner import pending_requests
         from tideline.planner.pending import ask_for_pending
         from tideline.planner.runs import record_delayed
 
         record_delayed(hook.settings, plan)
         ask_for_pending(hook.settings, pending_requests(hook.settings, scope), self.warn)
-        raise AirflowSkipException("nothing to merge: every table is up to date or held back")
+        raise AirflowSkipException("nothing to merge: every table is up to date or delayed")
 
 
 def _strayed(plan: Plan) -> str:
     """Return the tables whose targets have applied another chain, each with its remedy."""
     text = "; ".join(f"{table}: {plan.delayed[table]}" for table in plan.strayed)
-    return f"{len(plan.strayed)} tables are held until they are rebuilt: {log_line(text)}"
+    return f"{len(plan.strayed)} tables are delayed until they are rebuilt: {log_line(text)}"
 
 
 def _report(receipt: Receipt, context: Any) -> None:

@@ -31,7 +31,7 @@ class RebuildOperator(PlanJobOperator):
     ``mode`` is one of `Mode` (None, empty or `forms.AS_SET`: the settings'); ``since_dump``,
     ``accept_differences`` and ``restart`` as in ``tideline rebuild``. Returns ``{"table", "build",
     "mode", "plans"}``. Fails for good where the rebuilt table is not what the live one is, or the
-    table is held back. Until 0.3.0, ``restart`` may be called `anew`, as in 0.1.0: as an argument,
+    table is delayed. Until 0.3.0, ``restart`` may be called `anew`, as in 0.1.0: as an argument,
     and in a run's params.
     """
 

@@ -85,7 +85,7 @@ def test_a_merge(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def plan(_: object, *, plan_id: str, tables: Any = None) -> Any:
-        return replace(planned(plan_id, tables), delayed={one: f"{one} is held" for one in TABLES})
+        return replace(planned(plan_id, tables), delayed={n: f"{n} is delayed" for n in TABLES})
 
     monkeypatch.setattr(planner, "plan_merge", plan)
     merge = MergeOperator(task_id="merge", tables=TABLES, config=str(config))

@@ -457,7 +457,7 @@ def test_nothing_to_merge_skips(submit: Submit, config: Path) -> None:
     every = MergeOperator(task_id="merge", config=str(config))
     with pytest.raises(AirflowSkipException):
         every.execute(TaskContext(every).values)
-    # What it was held back from is on record: `tideline status` says why the table is late.
+    # Why it was delayed is on record: `tideline status` says why the table is late.
     settings = TidelineHook(str(config)).settings
     [run], _ = recent_runs(settings, 0, 10)
     assert (run.tables, run.delayed) == ((), {"public.quarantined": "it has no key"})

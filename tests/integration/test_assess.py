@@ -112,7 +112,7 @@ def test_postgres_in_the_warehouses_words(shop: Pipeline[Database]) -> None:
     assert orders["target"].endswith("/warehouse/public/orders")
     assert (orders["rows"], orders["chunks"]) == (1000, 5), "chunks of 200"
     assert orders["bytes"] > 8_000
-    assert tables["public.twins"]["outcome"] == "held"
+    assert tables["public.twins"]["outcome"] == "not-mergeable"
     assert "differ by case only" in tables["public.twins"]["reason"]
     quarantined = {name for name, one in tables.items() if one["outcome"] == "quarantined"}
     assert quarantined == {"public.keyless", "public.volatile", "public.ours", "public.parts"}
@@ -138,7 +138,7 @@ def test_text_and_csv_say_the_same(shop: Pipeline[Database]) -> None:
     text = run(shop.config, "text")
     assert "public.keyless is quarantined: it has no key" in text
     assert "hint: ALTER TABLE" in text
-    assert "7 tables: 2 captured, 1 held, 4 quarantined" in text
+    assert "7 tables: 2 captured, 1 not-mergeable, 4 quarantined" in text
     assert "twice is left out" in text
     rows = list(csv.DictReader(io.StringIO(run(shop.config, "csv"))))
     by_column = {(row["table"], row["column"]): row for row in rows}

@@ -90,7 +90,7 @@ class World:
         return False
 
     def merge(self) -> tuple[str, ...]:
-        """Merge all there is; the tables that have strayed. What else is held is held by name."""
+        """Merge all there is; the tables that have strayed. What else is delayed is so by name."""
         settings = self.shop.settings
         plan = plan_merge(settings, plan_id=uuid.uuid4().hex)
         if plan.tables:

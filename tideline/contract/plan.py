@@ -199,7 +199,7 @@ class Plan(
     omit_defaults=True,
     rename={"to_manifest": "b", "delayed": "held"},
 ):
-    """The work of one merge run. ``delayed``: tables that are held back, with the reason.
+    """The work of one merge run. ``delayed``: tables that wait, with the reason.
 
     A quarantined or blocked table stands in both when something captured before it stopped is
     merged.

@@ -78,7 +78,7 @@ class MergeRun(msgspec.Struct, frozen=True, omit_defaults=True, rename={"delayed
     """One run of a plan, on record under its time, so that a window of runs is read by name.
 
     A plan that is run again leaves another record; see `in_window`. ``delayed``:
-    the tables that were held back, and why; one without tables held back all that waited.
+    the tables that were delayed, and why; one without tables delayed all that waited.
     ``capped``: the plan's caps left something for the next one.
     """
 

@@ -91,7 +91,7 @@ def next_step(
     """Return the stored plan to run next; None when the rebuilt table is the live one.
 
     With ``accept_differences`` it takes the live one's place even where they differ. A plan that
-    holds the table back says why, and is not stored. Raises Fenced when a newer rebuild has begun,
+    delays the table says why, and is not stored. Raises Fenced when a newer rebuild has begun,
     Unavailable when the source began another generation since: begin again.
 
     From here on the rebuild is on record as a consumer of parts, unless this is its end, or nothing

@@ -53,7 +53,7 @@ def store_receipt(settings: Settings, receipt: Receipt) -> None:
 
 
 def record_delayed(settings: Settings, plan: Plan) -> None:
-    """Put on record the tables that are held back, of a plan that is not run."""
+    """Put on record the tables that are delayed, of a plan that is not run."""
     if plan.delayed:
         record_run(settings, MergeRun(plan.plan_id, time.time_ns() // 1_000, delayed=plan.delayed))
 

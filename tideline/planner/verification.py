@@ -78,7 +78,7 @@ def compare_rows(
     settings: Settings, work: CompareWork, rows: RowsRead, *, verify_id: str, merge_id: str
 ) -> Verification:
     """Compare the rows that were read with the warehouse, merged that far first, as ``verify_id``.
-    Plans of those merges are named after ``merge_id``. A table whose merge fails is held back."""
+    Plans of those merges are named after ``merge_id``. A table whose merge fails is delayed."""
     failed: dict[str, str] = {}
     for attempt in range(MERGES_MAX + 1):
         planned = plan_verification(
@@ -109,7 +109,7 @@ def merge_up(
             break
         plan = plan_merge(settings, plan_id=f"{name}.{number}", tables=rest)
         for table, reason in sorted(plan.delayed.items()):
-            work.report(f"{table} is held: {reason}")
+            work.report(f"{table} is delayed: {reason}")
         if not plan.tables:
             break
         for one in work.run_plan(plan).tables:
@@ -160,7 +160,7 @@ class VerificationRun:
         return result
 
     def _hopeless(self) -> list[TableResult]:
-        """Return the tables as held, if none of those asked for need be read."""
+        """Return the tables as delayed, if none of those asked for need be read."""
         delayed = stuck(self._settings, self._request.tables)
         if not set(self._request.tables) <= set(delayed):
             return []

@@ -61,7 +61,7 @@ def plan_verification(
     chunks the worker has read for the request, which ended in manifest ``finished_in``.
 
     Nothing is stored while it waits for tables. Those whose merge has ``failed`` (with the error)
-    are held back instead, with the reason; on the ``last_call`` all are. Raises CorruptData for
+    are delayed instead, with the reason; on the ``last_call`` all are. Raises CorruptData for
     chunks that the chain does not have.
     """
     store = open_store(settings.store)

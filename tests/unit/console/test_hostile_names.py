@@ -133,10 +133,10 @@ def test_errors_are_lines_of_ours(hostile: Hostile) -> None:
 
 def test_lines_and_tables_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     for name in EVERY:
-        say(f"{name} is held: {name}")
+        say(f"{name} is delayed: {name}")
         say(f"  hint: {name}", error=True)
     out, err = capsys.readouterr()
-    assert out.splitlines() == [f"{printable(n)} is held: {printable(n)}" for n in EVERY]
+    assert out.splitlines() == [f"{printable(n)} is delayed: {printable(n)}" for n in EVERY]
     assert err.splitlines() == [f"  hint: {printable(n)}" for n in EVERY]
     print_table(("table", "n"), [(name, at) for at, name in enumerate(EVERY)])
     lines = capsys.readouterr().out.splitlines()[3:]

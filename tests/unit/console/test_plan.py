@@ -84,7 +84,7 @@ def test_what_parks_and_why(history: History, capsys: pytest.CaptureFixture[str]
     react(history, rename="park", add="park")
     shown = text(history, capsys)
     assert "nothing to merge up to manifest" in shown
-    assert "public.t is held: blocked before sequence 4: column 'a' was renamed to 'b'" in shown
+    assert "public.t is delayed: blocked before sequence 4: column 'a' was renamed to 'b'" in shown
     assert "public.t will stop before the next: add, rename" in shown
 
 

@@ -94,7 +94,7 @@ def spans_of(
     state: OpenState,
     applied: Mapping[str, Applied],
 ) -> tuple[dict[str, Span], dict[str, str]]:
-    """Return the range of every chosen table that can be merged, and why others are held back."""
+    """Return the range of every chosen table that can be merged, and why others are delayed."""
     spans: dict[str, Span] = {}
     delayed: dict[str, str] = {}
     for name, table in sorted(state.tables.items()):
