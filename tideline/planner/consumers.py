@@ -113,7 +113,7 @@ class Rebuilding:
         return table == self._table
 
 
-class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
+class _ConsumerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     url: str
     table: str = ""
@@ -122,10 +122,10 @@ class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
     requires: tuple[str, ...] = written_features()
 
 
-_READER = DocumentReader(_Record, version=_VERSION, features=frozenset(), name="consumer")
+_READER = DocumentReader(_ConsumerRecord, version=_VERSION, features=frozenset(), name="consumer")
 
 
-def _stored(record: _Record) -> bytes:
+def _stored(record: _ConsumerRecord) -> bytes:
     return with_checksum(msgspec.json.encode(record))
 
 
@@ -138,9 +138,13 @@ def register_warehouse(
     key = _warehouse_key(settings)
     raw = store.get(key)
     if raw is None:
-        store.create(key, _stored(_Record(_WAREHOUSE, settings.warehouse.url)))
+        store.create(key, _stored(_ConsumerRecord(_WAREHOUSE, settings.warehouse.url)))
         raw = store.get(key)
-    known = _Record(_WAREHOUSE, settings.warehouse.url) if raw is None else _READER.read(raw, key)
+    known = (
+        _ConsumerRecord(_WAREHOUSE, settings.warehouse.url)
+        if raw is None
+        else _READER.read(raw, key)
+    )
     now = {**known.ended, **(ended or {})}
     if now != known.ended:
         store.put(key, _stored(msgspec.structs.replace(known, ended=now)))
@@ -170,7 +174,7 @@ def _warehouse_key(settings: Settings) -> str:
 def register_rebuild(settings: Settings, store: ObjectStore, record: RebuildRecord) -> None:
     """Put a rebuild on record from now on, in the place of an earlier one of the table."""
     url = layout.shadow_url(settings.warehouse.url, record.build)
-    store.put(_rebuild_key(settings, record), _stored(_Record(_REBUILD, url, record.table)))
+    store.put(_rebuild_key(settings, record), _stored(_ConsumerRecord(_REBUILD, url, record.table)))
 
 
 def strike_rebuild(
@@ -221,7 +225,7 @@ def left_behind(settings: Settings, store: ObjectStore, since: datetime) -> list
     ]
 
 
-def _records(settings: Settings, store: ObjectStore) -> Iterator[tuple[Entry, _Record]]:
+def _records(settings: Settings, store: ObjectStore) -> Iterator[tuple[Entry, _ConsumerRecord]]:
     for page in store.entries(layout.consumers_prefix(settings.pipeline)):
         for entry in page:
             raw = store.get(entry.key)

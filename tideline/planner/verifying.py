@@ -69,7 +69,9 @@ def plan_verification(
     stored = read_stored(store, key, decode_verify_plan)
     if stored is not None:
         return Planned(stored, ())
-    planned = _Planning(settings, store).plan(request_id, verify_id, finished_in, tables)
+    planned = _VerificationPlanning(settings, store).plan(
+        request_id, verify_id, finished_in, tables
+    )
     failed = failed or {}
     waiting = tuple(name for name in planned.waiting if name not in failed)
     if waiting and not last_call:
@@ -96,12 +98,12 @@ def _delayed(plan: Plan) -> dict[str, str]:
     return {name: why for name, why in plan.delayed.items() if name not in moving}
 
 
-class _Waits(Exception):
+class _MergeFirst(Exception):
     """A signal that the table is to be merged first."""
 
 
-class _Planning:
-    """One plan in the making."""
+class _VerificationPlanning:
+    """A verification's plan in the making."""
 
     def __init__(self, settings: Settings, store: ObjectStore) -> None:
         self._settings = settings
@@ -120,7 +122,7 @@ class _Planning:
                 made.append(self._table(asked, name, checks[name], tail))
             except NotComparable as why:
                 delayed[name] = str(why)
-            except _Waits:
+            except _MergeFirst:
                 waiting.append(name)
         stuck = self._stuck(verify_id, waiting)
         delayed |= stuck
@@ -143,14 +145,14 @@ class _Planning:
 
     def _checks(
         self, request_id: str, finished_in: int, tables: Sequence[str]
-    ) -> tuple[_Asked, Mapping[str, list[_Found]]]:
+    ) -> tuple[_Asked, Mapping[str, list[_FoundChunk]]]:
         """Return the request, and the chunks of each table, in order, with the manifests that name
         them.
 
         The search goes backwards, up to the manifest that accepted the request. Where the worker
         had to begin again, the later chunk of a number counts.
         """
-        found: dict[str, dict[int, _Found]] = {name: {} for name in tables}
+        found: dict[str, dict[int, _FoundChunk]] = {name: {} for name in tables}
         last = finished_in
         while last >= 1:
             first = max(1, last - _BACK + 1)
@@ -158,7 +160,7 @@ class _Planning:
             for entry in reversed(entries):
                 for check in reversed(entry.manifest.checks):
                     if check.request_id == request_id and check.table in found:
-                        one = _Found(check, entry.manifest)
+                        one = _FoundChunk(check, entry.manifest)
                         found[check.table].setdefault(check.chunk, one)
             begun = [entry.manifest for entry in entries if request_id in entry.manifest.accepted]
             if begun:
@@ -168,7 +170,7 @@ class _Planning:
         raise CorruptData(f"no manifest up to {finished_in} has accepted request {request_id}")
 
     def _table(
-        self, asked: _Asked, name: str, found: Sequence[_Found], tail: ManifestEntry
+        self, asked: _Asked, name: str, found: Sequence[_FoundChunk], tail: ManifestEntry
     ) -> TableCheck:
         request = asked.request
         last = found[-1].manifest
@@ -179,7 +181,7 @@ class _Planning:
         check_table(name, state, now, target, tail.manifest, self._chain_index)
         number = target.applied
         if number is None or number < state.last_data_manifest:
-            raise _Waits
+            raise _MergeFirst
         applied = max(number, last.manifest_number)
         checks = [one.check for one in found]
         low = min(check.low_seq for check in checks)
@@ -255,7 +257,7 @@ class _Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundChunk:
     check: Check
     manifest: Manifest
 
@@ -270,7 +272,7 @@ def _accepted(manifest: Manifest, request_id: str) -> DumpRequest:
     )
 
 
-def _whole(table: str, chunks: Mapping[int, _Found]) -> list[_Found]:
+def _whole(table: str, chunks: Mapping[int, _FoundChunk]) -> list[_FoundChunk]:
     """Return the chunks in order; CorruptData unless they are all there."""
     count = next((n + 1 for n in sorted(chunks) if chunks[n].check.complete), 0)
     if not count or any(number not in chunks for number in range(count)):

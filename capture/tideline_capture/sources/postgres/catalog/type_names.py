@@ -23,7 +23,7 @@ FROM pg_catalog.pg_type t WHERE t.oid = ANY (%(oids)s)
 """The last columns: the types that an array, range or row is made of; a row's attributes."""
 
 
-class _Type(NamedTuple):
+class _CatalogType(NamedTuple):
     """One of pg_type: ``kind`` is its letter, ``base`` and ``typmod`` a domain's; ``parts`` the
     types it is made of, ``attributes`` a row type's."""
 
@@ -42,7 +42,7 @@ class TypeNames:
     """Types by oid, with what they are made of; cached, but for row types, which can change."""
 
     def __init__(self) -> None:
-        self._known: dict[int, _Type] = {}
+        self._known: dict[int, _CatalogType] = {}
 
     def load(self, cursor: Any, oids: Collection[int]) -> None:
         """Look up ``oids`` and the types that they are made of."""
@@ -50,11 +50,11 @@ class TypeNames:
         while wanted := self._reachable(oids) - self._known.keys():
             cursor.execute(_TYPES, {"oids": sorted(wanted)})
             found = {
-                oid: _Type(kind, base, typmod, tuple(parts), attributes)
+                oid: _CatalogType(kind, base, typmod, tuple(parts), attributes)
                 for oid, kind, base, typmod, parts, attributes in cursor.fetchall()
             }
             # A type that was dropped since its rows were logged: only its text is available.
-            self._known |= dict.fromkeys(wanted, _Type("b", 0, -1)) | found
+            self._known |= dict.fromkeys(wanted, _CatalogType("b", 0, -1)) | found
 
     def resolve(self, oid: int, typmod: int, name: str) -> PgType:
         """Return the type ``oid`` with ``typmod``; `load` must have seen it."""
