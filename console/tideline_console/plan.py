@@ -63,7 +63,7 @@ def print_preview(found: PlanPreview) -> None:
         say(f"{name} gets the comments and NOT NULL that the source has now")
     for name, reason in sorted(found.delayed.items()):
         say(f"{name} is delayed: {reason}")
-    for name, kinds in sorted(found.parks.items()):
+    for name, kinds in sorted(found.stops_at.items()):
         say(f"{name} will stop before the next: {', '.join(kinds)}")
     for dump in found.dumps:
         scope = "the whole table" if dump.keys is None else f"{dump.keys:,} rows"

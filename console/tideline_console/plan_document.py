@@ -12,7 +12,7 @@ import msgspec
 from tideline.contract.modes import Mode
 from tideline.contract.open_state import OpenState, TableCondition
 from tideline.contract.plan import Plan, PlannedChange, TablePlan
-from tideline.contract.planning.parking import Policy, describe_step
+from tideline.contract.planning.stops import Policy, describe_step
 from tideline.contract.request import DumpRequest
 from tideline.contract.steps import ColumnStep, StepKind
 
@@ -71,18 +71,21 @@ class DumpPreview(msgspec.Struct, frozen=True):
     keys: int | None = None
 
 
-class PlanPreview(msgspec.Struct, frozen=True, rename={"to_manifest": "b", "delayed": "held"}):
-    """The preview of ``tideline merge`` now. ``delayed``: tables that stop, and why. ``parks``: by
-    table, the kinds of change that it will stop before. ``described``: tables whose targets get
-    other comments or NOT NULL columns. With ``to_manifest`` below ``tail``, more changes
-    wait."""
+class PlanPreview(
+    msgspec.Struct,
+    frozen=True,
+    rename={"to_manifest": "b", "delayed": "held", "stops_at": "parks"},
+):
+    """The preview of ``tideline merge`` now. ``delayed``: tables that stop, and why. ``stops_at``:
+    by table, the kinds of change that it will stop before. ``described``: tables whose targets get
+    other comments or NOT NULL columns. With ``to_manifest`` below ``tail``, more changes wait."""
 
     pipeline: str
     to_manifest: int
     tail: int
     tables: tuple[TablePreview, ...] = ()
     delayed: Mapping[str, str] = msgspec.field(default_factory=dict)
-    parks: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    stops_at: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     dumps: tuple[DumpPreview, ...] = ()
     described: tuple[str, ...] = ()
 
@@ -100,10 +103,10 @@ def preview(
         tail=plan.tail,
         tables=tuple(_table(table, options.get(table.table)) for table in plan.tables),
         delayed=plan.delayed,
-        parks={
-            name: tuple(sorted(kind.value for kind in table_options.policy.parks))
+        stops_at={
+            name: tuple(sorted(kind.value for kind in table_options.policy.stops_at))
             for name, table_options in options.items()
-            if table_options.policy.parks
+            if table_options.policy.stops_at
         },
         dumps=(*_due(state, options), *(_reread(request) for request in rereads)),
         described=tuple(one.table for one in plan.descriptions),

@@ -24,7 +24,7 @@ from tideline.contract.manifest import Copied
 from tideline.contract.modes import Mode
 from tideline.contract.open_state import TableState
 from tideline.contract.part import PartCounts
-from tideline.contract.planning.parking import Policy
+from tideline.contract.planning.stops import Policy
 from tideline.contract.schema import TableSchema
 from tideline.contract.steps import ColumnStep, StepKind
 

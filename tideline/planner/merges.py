@@ -11,7 +11,7 @@ from tideline.contract.manifest import Manifest
 from tideline.contract.open_state import OpenState, TableState
 from tideline.contract.plan import Plan, PlanScope, TablePlan, decode_plan, encode_plan
 from tideline.contract.planning.maker import make_plan
-from tideline.contract.planning.parking import Stop
+from tideline.contract.planning.stops import Stop
 from tideline.contract.receipt import Receipt, decode_receipt
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.planner.consumers import register_warehouse
@@ -142,7 +142,7 @@ class Planning:
         stopping = {
             name: table
             for name, table in state.tables.items()
-            if name in tables and policy_of(self._settings, name).parks
+            if name in tables and policy_of(self._settings, name).stops_at
         }
         if entry is None or not stopping:
             return {}

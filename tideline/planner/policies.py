@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tideline.contract.planning.parking import Policy
+from tideline.contract.planning.stops import Policy
 from tideline.contract.schema import parse_table
 from tideline.contract.steps import StepKind
 from tideline.settings import Settings
@@ -15,7 +15,7 @@ def policy_of(settings: Settings, table: str) -> Policy:
     chosen = settings.of_table(parse_table(table))
     reactions = {kind: getattr(chosen.on_change, kind.value) for kind in _OURS}
     return Policy(
-        parks=frozenset(kind for kind, how in reactions.items() if how == "park"),
+        stops_at=frozenset(kind for kind, how in reactions.items() if how == "park"),
         ignores=tuple(kind for kind, how in reactions.items() if how == "ignore"),
         drop_columns=chosen.dropped_columns == "drop",
     )

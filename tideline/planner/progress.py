@@ -13,7 +13,7 @@ from tideline.contract.layout import table_path
 from tideline.contract.manifest import Manifest
 from tideline.contract.open_state import TableCondition, TableState
 from tideline.contract.plan import CommitMetadata, app_id
-from tideline.contract.planning.parking import Stop, stop_text
+from tideline.contract.planning.stops import Stop, stop_text
 from tideline.contract.planning.table_plans import complete_through
 from tideline.contract.receipt import decode_receipt
 from tideline.contract.schema import parse_table

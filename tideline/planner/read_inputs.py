@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from tideline.contract import layout
 from tideline.contract.block import Block, check_files
 from tideline.contract.manifest import Manifest, Part
-from tideline.contract.planning.parking import FOLLOW_ALL, Policy, first_stop
 from tideline.contract.planning.spans import Rolled
+from tideline.contract.planning.stops import FOLLOW_ALL, Policy, first_stop
 from tideline.store.chain import Chain, ManifestRange
 
 MANIFESTS_MAX = 20_000

@@ -18,7 +18,7 @@ from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.manifest import Manifest
 from tideline.contract.open_state import TableState
 from tideline.contract.plan import Plan, PlannedSwap, app_id
-from tideline.contract.planning.parking import first_stop
+from tideline.contract.planning.stops import first_stop
 from tideline.contract.printable import command
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.schema import parse_table
@@ -137,7 +137,7 @@ def _gives_way_to(
     if dump is None or (record.mode.keeps_history and not record.since_dump):
         return None
     policy = policy_of(settings, record.table)
-    if not policy.parks or dump.begin_manifest < now.applied:
+    if not policy.stops_at or dump.begin_manifest < now.applied:
         return None
     at = chain.read(now.applied)
     above = max(now.live.columns_seq, 0 if at is None else at.manifest.last_seq)

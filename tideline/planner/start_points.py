@@ -17,7 +17,7 @@ from tideline.contract.manifest import Manifest, tables_in
 from tideline.contract.modes import Mode
 from tideline.contract.open_state import OpenState, TableCondition, TableState
 from tideline.contract.plan import Applied, start_of
-from tideline.contract.planning.parking import FOLLOW_ALL, Policy, Stop, first_stop
+from tideline.contract.planning.stops import FOLLOW_ALL, Policy, Stop, first_stop
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.planner.applied_chain import strayed
 from tideline.planner.chain_index import ChainIndex
@@ -209,7 +209,7 @@ class StartPoints:
         policy = policy_of(self._settings, name)
         clear_until, last = applied.clear_until, table.last_data_manifest
         stop = None
-        if policy.parks and max(from_manifest, clear_until) < last:
+        if policy.stops_at and max(from_manifest, clear_until) < last:
             start_seq = table.generation_seq if applied.manifest is None else 0
             above = max(applied.seq, applied.begin_seq, applied.columns_seq, start_seq)
             stop = self._next_stop(name, policy, above, (max(from_manifest, clear_until), last))

@@ -14,7 +14,7 @@ from tideline.contract.errors import InvariantBroken
 from tideline.contract.manifest import Manifest, Part
 from tideline.contract.open_state import OpenState, TableCondition, TableState
 from tideline.contract.plan import Applied, PlanScope, start_of
-from tideline.contract.planning.parking import FOLLOW_ALL, Policy, Stop, first_stop
+from tideline.contract.planning.stops import FOLLOW_ALL, Policy, Stop, first_stop
 from tideline.contract.printable import command
 
 _WENT_BACK = (

@@ -15,11 +15,11 @@ from tideline.contract.printable import command
 from tideline.contract.steps import ColumnStep, StepKind, at_once
 
 
-class Policy(msgspec.Struct, frozen=True):
-    """The reaction of a target to steps: kinds that stop it, kinds that it does not follow, and
-    whether it loses dropped columns too. Other kinds are followed."""
+class Policy(msgspec.Struct, frozen=True, rename={"stops_at": "parks"}):
+    """The reaction of a target to steps: kinds that its merges stop at, kinds that it does not
+    follow, and whether it loses dropped columns too. Other kinds are followed."""
 
-    parks: frozenset[StepKind] = frozenset()
+    stops_at: frozenset[StepKind] = frozenset()
     ignores: tuple[StepKind, ...] = ()
     drop_columns: bool = False
 
@@ -73,7 +73,7 @@ def describe_step(step: ColumnStep) -> str:
 def stop_of(event: SchemaEvent, policy: Policy) -> Stop | None:
     """Return the step for which ``event`` stops its table, if one does."""
     for step in at_once(event.steps):
-        if step.kind in policy.parks:
+        if step.kind in policy.stops_at:
             return Stop(event.table, event.seq, step)
     return None
 
@@ -82,7 +82,7 @@ def first_stop(
     manifests: Iterable[Manifest], table: str, policy: Policy, above_seq: int
 ) -> Stop | None:
     """Return the first event above ``above_seq`` that stops ``table``; None while there is none."""
-    if not policy.parks:
+    if not policy.stops_at:
         return None
     for manifest in manifests:
         for event in manifest.schema_events:
