@@ -17,9 +17,12 @@ from tideline.contract.schema import parse_table
 from tideline.redis_client import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[3]
-DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
+DOCUMENTS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [*DOCUMENTS, *sorted(ROOT.glob("*.md"))]
 _TEST = re.compile(r"`((?:tests/[\w/]+/)?test_\w+\.py)((?:::\w+)*)`")
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+_ANCHOR = re.compile(r"\]\((?!https?:)([^)#]*)#([^)]+)\)")
+_ANCHOR_IN_CODE = re.compile(r"\b((?:docs/)[\w/]+\.md|README\.md)#([\w-]+)")
 
 
 def _definitions(path: Path) -> set[str]:
@@ -48,10 +51,39 @@ def test_tests_that_documents_name_exist(document: Path) -> None:
     assert [file + names for file, names in named if _missing(file, names)] == []
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "README.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
     entries = _LINK.findall(document.read_text())
     assert [entry for entry in entries if not (document.parent / entry).exists()] == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors that the headings of a page get on GitHub."""
+    headings = re.findall(
+        r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.S), re.M
+    )
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
+def test_links_to_headings_lead_to_one(document: Path) -> None:
+    links = [
+        ((document.parent / page).resolve() if page else document, anchor)
+        for page, anchor in _ANCHOR.findall(document.read_text())
+    ]
+    assert [
+        link for link in links if link[0].suffix == ".md" and link[1] not in _anchors(link[0])
+    ] == []
+
+
+def test_headings_that_code_names_exist() -> None:
+    named = {
+        (name, page, anchor)
+        for name, text in _texts().items()
+        if name.endswith((".py", ".toml", ".yml"))
+        for page, anchor in _ANCHOR_IN_CODE.findall(text)
+    }
+    assert {one for one in named if one[2] not in _anchors(ROOT / one[1])} == set()
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/AIRFLOW.md"])
