@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from tideline.contract.manifest import (
     STATE_DISTANCE_MAX,
-    Check,
     Manifest,
     ManifestKind,
     Part,
+    VerificationChunk,
     tables_in,
 )
 from tideline.contract.open_state import OpenState
@@ -117,16 +117,16 @@ class Manifests:
         return replace(self._state, tables=tables)
 
     def segment(
-        self, segment: Segment, parts: Iterable[Part], checks: Iterable[Check] = ()
+        self, segment: Segment, parts: Iterable[Part], chunks: Iterable[VerificationChunk] = ()
     ) -> Manifest:
         """Make the manifest that commits ``segment``, with its rows in ``parts``, and its
-        verification parts in ``checks``."""
+        verification parts as ``chunks`` say."""
         empty = segment.last_seq < segment.first_seq and not segment.state_changed
         body = {name: getattr(segment, name) for name in _BODY}
         body |= {
             "kind": ManifestKind.HEARTBEAT if empty else ManifestKind.SEGMENT,
             "parts": tuple(parts),
-            "checks": tuple(checks),
+            "verification_chunks": tuple(chunks),
             "finished": self._ended_here(segment.finished),
             "refused": self._ended_here(segment.refused),
         }

@@ -44,7 +44,7 @@ from tideline.contract.schema import TableSchema
 from tideline.contract.types import Kind
 from tideline_capture.arrow_types import OVERFLOW_FIELD, arrow_type, part_schema
 from tideline_capture.core.events import Rows
-from tideline_capture.core.segment import CheckRows
+from tideline_capture.core.segment import VerificationRows
 
 _SAMPLE_ROWS = 2_000
 _REPEATS_MIN = 8
@@ -91,15 +91,15 @@ def _encode(group: list[Rows], key: str) -> tuple[Part, bytes]:
     return part, data
 
 
-def encode_check(chunk: CheckRows) -> bytes:
+def encode_verification_part(read: VerificationRows) -> bytes:
     """Encode a verification chunk as a verification part."""
-    batches = [_with_low(chunk, chunk.rows, DUMPED)]
-    if chunk.missing is not None and chunk.missing.num_rows:
-        batches.append(_with_low(chunk, chunk.missing, DELETED))
+    batches = [_with_low(read, read.rows, DUMPED)]
+    if read.missing is not None and read.missing.num_rows:
+        batches.append(_with_low(read, read.missing, DELETED))
     return write_part(pa.Table.from_batches(batches))
 
 
-def check_schema(schema: TableSchema) -> pa.Schema:
+def verification_part_schema(schema: TableSchema) -> pa.Schema:
     """Return the columns of a verification part."""
     return pa.schema(
         [
@@ -111,17 +111,17 @@ def check_schema(schema: TableSchema) -> pa.Schema:
     )
 
 
-def _with_low(chunk: CheckRows, rows: pa.RecordBatch, op: str) -> pa.RecordBatch:
+def _with_low(read: VerificationRows, rows: pa.RecordBatch, op: str) -> pa.RecordBatch:
     count = rows.num_rows
     batch = pa.RecordBatch.from_arrays(
         [
-            pa.array(np.full(count, chunk.check.low_seq, np.int64)),
+            pa.array(np.full(count, read.chunk.low_seq, np.int64)),
             pa.array([op], pa.string()).take(pa.array(np.zeros(count, np.int32))),
             *rows.columns,
         ],
         names=[LOW, OP, *rows.schema.names],
     )
-    return fill(batch, check_schema(chunk.schema))
+    return fill(batch, verification_part_schema(read.schema))
 
 
 def write_part(table: pa.Table) -> bytes:

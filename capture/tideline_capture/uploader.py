@@ -21,9 +21,9 @@ from tideline.contract import layout
 from tideline.contract.description import Description
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.manifest import (
-    Check,
     Manifest,
     Part,
+    VerificationChunk,
     digest,
 )
 from tideline.contract.open_state import OpenState
@@ -33,12 +33,12 @@ from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import ObjectStore
 from tideline.system import Empty, Queue, System
 from tideline_capture.core.events import Rows
-from tideline_capture.core.segment import CheckRows, PartialFlush, Segment
+from tideline_capture.core.segment import PartialFlush, Segment, VerificationRows
 from tideline_capture.health import Health
 from tideline_capture.leadership import Lead
 from tideline_capture.manifests import Manifests
 from tideline_capture.points import OnPoint, pass_by
-from tideline_capture.segments import encode_check, encode_parts
+from tideline_capture.segments import encode_parts, encode_verification_part
 
 _PUTS_AT_ONCE = 8
 _RETRY_S = 1.0
@@ -256,10 +256,10 @@ class Uploader:
         self._write_descriptions(segment.descriptions)
         uploaded = self._put_parts(segment.rows)
         parts = [*self._flushed.parts, *uploaded]
-        checks = self._put_checks(segment.checks)
+        chunks = self._put_verification_parts(segment.verification_rows)
         self._flushed = _FlushedParts([], [])
         self._on_point("between-parts-and-manifest")
-        self._append(self._manifests.segment(segment, parts, checks), segment)
+        self._append(self._manifests.segment(segment, parts, chunks), segment)
 
     def _beat_if_due(self) -> None:
         if self._system.monotonic() - self._appended_at >= self._heartbeat_s:
@@ -307,22 +307,22 @@ class Uploader:
             self._on_point("after-chunk-put")
         return [part for part, _ in parts]
 
-    def _put_checks(self, chunks: Sequence[CheckRows]) -> list[Check]:
+    def _put_verification_parts(self, read: Sequence[VerificationRows]) -> list[VerificationChunk]:
         """Upload the verification chunks; return their entries for the manifest."""
-        checks, puts = [], []
-        for chunk in chunks:
-            check = chunk.check
-            if check.rows:
-                data = encode_check(chunk)
-                key = self._key(layout.check_key, chunk.schema)
-                check = replace(check, key=key, bytes=len(data), digest=digest(data))
+        chunks, puts = [], []
+        for one in read:
+            chunk = one.chunk
+            if chunk.rows:
+                data = encode_verification_part(one)
+                key = self._key(layout.verification_part_key, one.schema)
+                chunk = replace(chunk, key=key, bytes=len(data), digest=digest(data))
                 puts.append(partial(self._store.put, key, data))
-            checks.append(check)
+            chunks.append(chunk)
         if puts:
-            self._on_point("before-check-put")
+            self._on_point("before-verification-put")
             self._until_available(lambda: self._do_all(puts))
-            self._on_point("after-check-put")
-        return checks
+            self._on_point("after-verification-put")
+        return chunks
 
     def _do_all(self, requests: Sequence[Callable[[], object]]) -> None:
         """Do the actions; heartbeats continue in the meantime, however long it takes: the writer
@@ -355,5 +355,5 @@ def _bytes_of(item: Segment | PartialFlush | Restart) -> int:
     if isinstance(item, Restart):
         return 0
     size: int = sum(rows.batch.nbytes for rows in item.rows)
-    checks = item.checks if isinstance(item, Segment) else ()
-    return size + sum(chunk.bytes for chunk in checks)
+    read = item.verification_rows if isinstance(item, Segment) else ()
+    return size + sum(one.bytes for one in read)

@@ -37,7 +37,7 @@ def manifests(settings: Settings, *, last: int) -> None:
             "last seq",
             "parts",
             "rows",
-            "checks",
+            "chunks",
             "position",
             "written",
         ),
@@ -50,7 +50,7 @@ def manifests(settings: Settings, *, last: int) -> None:
                 one.last_seq,
                 len(one.parts),
                 sum(part.rows for part in one.parts),
-                len(one.checks),
+                len(one.verification_chunks),
                 one.position,
                 moment(one.written_at_us),
             )

@@ -17,7 +17,7 @@ from tideline.contract.layout import object_url
 from tideline.contract.modes import Mode
 from tideline.contract.part import BEFORE, CREATED, DELETED, DUMPED, LOW, OP, OVERFLOW, SEQ, UPDATED
 from tideline.contract.plan import TablePlan
-from tideline.contract.verification import TableCheck
+from tideline.contract.verification import TableComparison
 from tideline_spark import parts
 from tideline_spark.files import spark_path
 from tideline_spark.parquet import read_parquet
@@ -40,14 +40,14 @@ class SourceRows:
     present: int
 
 
-def read_checks(session: SparkSession, store_url: str, check: TableCheck) -> SourceRows:
+def read_chunks(session: SparkSession, store_url: str, comparison: TableComparison) -> SourceRows:
     """Read the chunks' rows. Raises CorruptData naming missing, torn or miscounted parts."""
-    named = {parts.identity(one.key): one for one in check.checks if one.key is not None}
+    named = {parts.identity(one.key): one for one in comparison.chunks if one.key is not None}
     schema = types.StructType(
         [
             types.StructField(LOW, types.LongType()),
             types.StructField(OP, types.StringType()),
-            *(types.StructField(c.name, spark_type(c.logical)) for c in check.schema.columns),
+            *(types.StructField(c.name, spark_type(c.logical)) for c in comparison.schema.columns),
             types.StructField(OVERFLOW, STRING_MAP),
         ]
     )
@@ -80,57 +80,59 @@ def read_checks(session: SparkSession, store_url: str, check: TableCheck) -> Sou
     if wrong:
         more = "" if len(wrong) <= _NAMED_MAX else f" and {len(wrong) - _NAMED_MAX} more"
         raise CorruptData(
-            f"verification parts of {check.table} differ from their manifest:"
+            f"verification parts of {comparison.table} differ from their manifest:"
             f" {', '.join(wrong[:_NAMED_MAX])}{more}",
             hint="verify the table again: its rows are read again",
         )
     return SourceRows(frame, sum(int(row[_DUMPED]) for row in counted))
 
 
-def read_touched(session: SparkSession, store_url: str, check: TableCheck) -> DataFrame | None:
+def read_touched(
+    session: SparkSession, store_url: str, comparison: TableComparison
+) -> DataFrame | None:
     """Return the keys that the log touched after ``low_seq``, including old keys of moved rows,
     each with the last such sequence; None without any. Raises CorruptData as a merge does."""
-    if not check.touched:
+    if not comparison.touched:
         return None
-    plan = as_planned(check)
-    parts.check_parts(session, store_url, plan)
+    plan = as_planned(comparison)
+    parts.count_parts(session, store_url, plan)
     frames = []
-    for fingerprint, schema in check.schemas.items():
+    for fingerprint, schema in comparison.schemas.items():
         urls = [
             spark_path(object_url(store_url, one.key))
-            for one in check.touched
+            for one in comparison.touched
             if one.schema == fingerprint
         ]
         fields = part_schema(schema, moved=parts.has_moves(plan))
         frame = read_parquet(session, fields, urls)
-        later = frame.where((col(SEQ) > check.low_seq) & col(OP).isin(*_TOUCHING))
-        key = check.schema.key
-        kinds = {name: spark_type(check.schema.column(name).logical) for name in key}
+        later = frame.where((col(SEQ) > comparison.low_seq) & col(OP).isin(*_TOUCHING))
+        key = comparison.schema.key
+        kinds = {name: spark_type(comparison.schema.column(name).logical) for name in key}
         frames.append(later.select(*(col(n).cast(kinds[n]).alias(n) for n in key), col(SEQ)))
         if parts.has_moves(plan):
             moved = later.where(_any_of([col(BEFORE + name).isNotNull() for name in key]))
             old = [F.coalesce(col(BEFORE + n), col(n)).cast(kinds[n]).alias(n) for n in key]
             frames.append(moved.select(*old, col(SEQ)))
     together = reduce(DataFrame.unionByName, frames)
-    return together.groupBy(*(col(name) for name in check.schema.key)).agg(
+    return together.groupBy(*(col(name) for name in comparison.schema.key)).agg(
         F.max(col(SEQ)).alias(SEQ)
     )
 
 
-def as_planned(check: TableCheck, mode: Mode = Mode.CURRENT) -> TablePlan:
+def as_planned(comparison: TableComparison, mode: Mode = Mode.CURRENT) -> TablePlan:
     """Return the table as a merge plan names it, with the touched parts, for code that reads parts
     or depends on a table's ``mode``."""
     return TablePlan(
-        table=check.table,
-        target=check.target,
-        schema=check.schema,
-        schemas=check.schemas,
-        parts=check.touched,
+        table=comparison.table,
+        target=comparison.target,
+        schema=comparison.schema,
+        schemas=comparison.schemas,
+        parts=comparison.touched,
         from_manifest=0,
         from_seq=0,
-        to_manifest=check.applied,
-        to_seq=check.applied_seq,
-        app_id=check.app_id,
+        to_manifest=comparison.applied,
+        to_seq=comparison.applied_seq,
+        app_id=comparison.app_id,
         mode=mode,
     )
 

@@ -92,7 +92,7 @@ def _union(one: DataFrame, other: DataFrame) -> DataFrame:
     return one.unionByName(other, allowMissingColumns=True)
 
 
-def check_parts(session: SparkSession, store_url: str, plan: TablePlan) -> Checked:
+def count_parts(session: SparkSession, store_url: str, plan: TablePlan) -> Checked:
     """Count every part and compare. Raises CorruptData naming what differs."""
     frames = [_countable(frame, plan) for frame in by_schema(session, store_url, plan).values()]
     return compare(plan, _count(reduce(DataFrame.unionByName, frames)) if frames else ())

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from tideline.contract.schema import TableSchema
 from tideline.contract.types import Kind
-from tideline.contract.verification import Scope, TableCheck
+from tideline.contract.verification import Scope, TableComparison
 from tideline_spark.schemas import column as col
 from tideline_spark.schemas import spark_type
 
@@ -42,17 +42,17 @@ class KeySpan:
     high_included: bool
 
 
-def spans_of(session: SparkSession, check: TableCheck) -> Sequence[KeySpan] | None:
+def spans_of(session: SparkSession, comparison: TableComparison) -> Sequence[KeySpan] | None:
     """Return the ranges that were read, merged where they meet; () for the whole table, None when
     Spark cannot decide which keys lie in them."""
-    if check.scope is Scope.WHOLE:
+    if comparison.scope is Scope.WHOLE:
         return ()
-    if check.scope is Scope.KEYS:
+    if comparison.scope is Scope.KEYS:
         return None
-    start = None if check.key_range is None else check.key_range.start
-    end = None if check.key_range is None else check.key_range.end
+    start = None if comparison.key_range is None else comparison.key_range.start
+    end = None if comparison.key_range is None else comparison.key_range.end
     spans: list[KeySpan] = []
-    for chunk in check.checks:
+    for chunk in comparison.chunks:
         if chunk.skipped:
             continue
         low = start if chunk.after_key is None else chunk.after_key
@@ -63,7 +63,7 @@ def spans_of(session: SparkSession, check: TableCheck) -> Sequence[KeySpan] | No
         else:
             spans.append(KeySpan(low, high, chunk.after_key is None, not chunk.complete))
     bounds = [bound for span in spans for bound in (span.low, span.high) if bound is not None]
-    if len(spans) > RANGES_MAX or not _comparable(session, check.schema, bounds):
+    if len(spans) > RANGES_MAX or not _comparable(session, comparison.schema, bounds):
         return None
     return spans
 

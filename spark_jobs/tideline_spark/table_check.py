@@ -22,12 +22,12 @@ from tideline.contract.verification import (
     KEYS_MAX,
     DifferentKey,
     Scope,
-    TableCheck,
+    TableComparison,
     TableResult,
     VerificationOutcome,
     VerifyPlan,
 )
-from tideline_spark.check_parts import SourceRows, as_planned, read_checks, read_touched
+from tideline_spark.check_parts import SourceRows, as_planned, read_chunks, read_touched
 from tideline_spark.checked_target import modes_of
 from tideline_spark.comparison import (
     COLUMNS,
@@ -73,14 +73,14 @@ class _SetAside:
     keys: Keys = ()
 
 
-class TableComparison:
+class ComparisonRun:
     """One table of one plan, in its own session."""
 
-    def __init__(self, spark: SparkSession, plan: VerifyPlan, check: TableCheck) -> None:
+    def __init__(self, spark: SparkSession, plan: VerifyPlan, comparison: TableComparison) -> None:
         self._plan = plan
-        self._check = check
+        self._comparison = comparison
         self._session = spark.newSession()
-        self._target = open_target(self._session, check.target)
+        self._target = open_target(self._session, comparison.target)
 
     def run(self) -> TableResult:
         """Compare and return the result; an error means that the table could not be compared."""
@@ -88,18 +88,18 @@ class TableComparison:
         try:
             result = self._compare()
         except Exception as error:  # noqa: BLE001  the other tables continue
-            result = self._unhealed(unexpected(error, f"verifying {self._check.table}"))
+            result = self._unhealed(unexpected(error, f"verifying {self._comparison.table}"))
         return msgspec.structs.replace(result, seconds=round(time.monotonic() - began, 3))
 
     def _compare(self) -> TableResult:
-        sample = self._check.scope is Scope.SAMPLE
-        if sample and all(chunk.skipped for chunk in self._check.checks):
+        sample = self._comparison.scope is Scope.SAMPLE
+        if sample and all(chunk.skipped for chunk in self._comparison.chunks):
             raise Misconfigured(
-                f"the sample has none of the {len(self._check.checks)} chunks of"
-                f" {self._check.table}: nothing was compared",
+                f"the sample has none of the {len(self._comparison.chunks)} chunks of"
+                f" {self._comparison.table}: nothing was compared",
                 hint="take a larger sample, or smaller chunks",
             )
-        mode, apart = modes_of(self._target, self._check)
+        mode, apart = modes_of(self._target, self._comparison)
         sides = self._sides(mode, apart.away)
         compared = compare(sides.source.frame, sides.target, sides.touched, sides.wanted)
         counts = compared.agg(
@@ -110,10 +110,10 @@ class TableComparison:
         found: Mapping[str, int] = {} if counts is None else counts.asDict()
         moving = self._moving(sides)
         nothing = not (found[PAIR] or found[MISSING] or found[EXTRA] or moving.count)
-        if nothing and self._check.scope is Scope.RANGE:
+        if nothing and self._comparison.scope is Scope.RANGE:
             raise Misconfigured(
-                f"the range of {self._check.table} has no row, neither at the source nor in the"
-                " warehouse: there is nothing to compare",
+                f"the range of {self._comparison.table} has no row, neither at the source nor in"
+                " the warehouse: there is nothing to compare",
                 hint="are its ends the right way round?",
             )
         compared_rows = sides.source.present - moving.present
@@ -125,7 +125,7 @@ class TableComparison:
             twice = self._keys_of(self._twins(sides))
             if not twice:
                 raise CorruptData(
-                    f"verification parts of {self._check.table} have a key in several rows",
+                    f"verification parts of {self._comparison.table} have a key in several rows",
                     hint="verify the table again: its rows are read again",
                 )
             keys = (*keys, *(DifferentKey(key, "duplicate") for key in twice))
@@ -143,42 +143,44 @@ class TableComparison:
             moving=moving.count,
             changed_keys=moving.keys,
             pending=found[WAITS],
-            extra_sought=sides.wanted.both or self._check.scope is Scope.KEYS,
+            extra_sought=sides.wanted.both or self._comparison.scope is Scope.KEYS,
             uncompared=tuple(
-                name for name in self._check.schema.column_names if name not in sides.wanted.columns
+                name
+                for name in self._comparison.schema.column_names
+                if name not in sides.wanted.columns
             ),
         )
 
     def _sides(self, mode: Mode, away: Sequence[str]) -> _Sides:
-        check = self._check
-        source = read_checks(self._session, self._plan.store_url, check)
-        touched = read_touched(self._session, self._plan.store_url, check)
-        live = mode_of(as_planned(check, mode)).live()
-        target = self._target.rows(check.target_version).where(live)
+        comparison = self._comparison
+        source = read_chunks(self._session, self._plan.store_url, comparison)
+        touched = read_touched(self._session, self._plan.store_url, comparison)
+        live = mode_of(as_planned(comparison, mode)).live()
+        target = self._target.rows(comparison.target_version).where(live)
         held = set(target.columns)
-        lacking = [name for name in check.schema.column_names if name not in held]
+        lacking = [name for name in comparison.schema.column_names if name not in held]
         wrong = [name for name in lacking if name not in away]
         wrong += [name for name in (SEQ, PENDING) if name not in held]
         if wrong:
             raise Misconfigured(
-                f"the target of {check.table} lacks columns: {', '.join(wrong)}",
+                f"the target of {comparison.table} lacks columns: {', '.join(wrong)}",
                 hint="someone dropped them there: remove the table to have it rebuilt",
             )
-        spans = spans_of(self._session, check)
+        spans = spans_of(self._session, comparison)
         if spans is not None:
-            target = within(target, check.schema, spans)
-            touched = None if touched is None else within(touched, check.schema, spans)
+            target = within(target, comparison.schema, spans)
+            touched = None if touched is None else within(touched, comparison.schema, spans)
         wanted = Compared(
-            check.schema,
-            tuple(name for name in check.schema.column_names if name in held),
-            check.applied_seq,
-            check.low_seq,
+            comparison.schema,
+            tuple(name for name in comparison.schema.column_names if name in held),
+            comparison.applied_seq,
+            comparison.low_seq,
             both=spans is not None,
         )
-        if check.scope is Scope.KEYS:
-            asked = source.frame.select(*(col(name) for name in check.schema.key)).distinct()
-            target = target.join(F.broadcast(asked), list(check.schema.key), "left_semi")
-        asked_only = spans is None and check.scope is not Scope.RANGE
+        if comparison.scope is Scope.KEYS:
+            asked = source.frame.select(*(col(name) for name in comparison.schema.key)).distinct()
+            target = target.join(F.broadcast(asked), list(comparison.schema.key), "left_semi")
+        asked_only = spans is None and comparison.scope is not Scope.RANGE
         return _Sides(source, target, touched, wanted, asked_only)
 
     def _moving(self, sides: _Sides) -> _SetAside:
@@ -198,12 +200,12 @@ class TableComparison:
             found.unpersist()
 
     def _twins(self, sides: _Sides) -> DataFrame:
-        names = list(self._check.schema.key)
+        names = list(self._comparison.schema.key)
         keys = sides.source.frame.select(*(col(name) for name in names))
         return twins(sides.target, names).join(keys, names, "left_semi")
 
     def _listed(self, compared: DataFrame) -> tuple[tuple[DifferentKey, ...], dict[str, int]]:
-        schema = self._check.schema
+        schema = self._comparison.schema
         differing = compared.where(col(KIND).isNotNull())
         texts = [key_text(schema, name).alias(f"key{at}") for at, name in enumerate(schema.key)]
         rows = differing.select(*texts, col(KIND), col(COLUMNS)).limit(KEYS_MAX).collect()
@@ -221,7 +223,7 @@ class TableComparison:
         return keys, {row["name"]: row["count"] for row in counted}
 
     def _keys_of(self, frame: DataFrame, most: int = KEYS_MAX) -> Keys:
-        schema = self._check.schema
+        schema = self._comparison.schema
         texts = [key_text(schema, name).alias(f"key{at}") for at, name in enumerate(schema.key)]
         return tuple(tuple(row) for row in frame.select(*texts).limit(most).collect())
 
@@ -230,18 +232,18 @@ class TableComparison:
         return self._result(VerificationOutcome.NOT_COMPARED, reason=reason, hint=error.hint)
 
     def _result(self, result: VerificationOutcome, **found: object) -> TableResult:
-        check = self._check
+        comparison = self._comparison
         about = TableResult(
-            table=check.table,
+            table=comparison.table,
             outcome=result,
-            seq=check.applied_seq,
-            manifest_number=check.applied,
-            source_time_us=check.source_time_us,
-            target_version=check.target_version,
-            app_id=check.app_id,
-            scope=check.scope,
-            sample_percent=check.sample_percent,
-            key_range=check.key_range,
-            doubts=check.doubts,
+            seq=comparison.applied_seq,
+            manifest_number=comparison.applied,
+            source_time_us=comparison.source_time_us,
+            target_version=comparison.target_version,
+            app_id=comparison.app_id,
+            scope=comparison.scope,
+            sample_percent=comparison.sample_percent,
+            key_range=comparison.key_range,
+            doubts=comparison.doubts,
         )
         return msgspec.structs.replace(about, **found)

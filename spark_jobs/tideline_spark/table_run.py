@@ -141,7 +141,7 @@ class TableRun:
         self._local = read_local(session, store_url, table) if is_small(table) else None
         if self._local is not None:
             return self._local.checked
-        return parts.check_parts(session, store_url, table)
+        return parts.count_parts(session, store_url, table)
 
     def _concurrent_commits(
         self, after: TargetVersion, commit_metadata: CommitMetadata
@@ -274,7 +274,7 @@ class TableRun:
             ):
                 return receipt
             if times is None:
-                times = parts.check_parts(self._session, self._plan.store_url, table).times
+                times = parts.count_parts(self._session, self._plan.store_url, table).times
             figures = measure(self._session, self._plan.store_url, table, times, commit.at_us)
             return msgspec.structs.replace(receipt, timeliness=figures)
         except Exception as error:  # noqa: BLE001  what is committed is committed

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from tideline.contract.document import with_checksum
 from tideline.contract.verification import (
-    TableCheck,
+    TableComparison,
     TableResult,
     Verification,
     VerificationOutcome,
@@ -27,7 +27,7 @@ from tideline.contract.verification import (
 from tideline_spark.entry import run_job
 from tideline_spark.files import read_document, write_document
 from tideline_spark.session import side_by_side
-from tideline_spark.table_check import TableComparison
+from tideline_spark.table_check import ComparisonRun
 
 
 def run_verification(
@@ -38,8 +38,8 @@ def run_verification(
     ``tables_at_once`` are compared in parallel; None: one for each core.
     """
 
-    def run(table: TableCheck) -> TableResult:
-        return TableComparison(spark, plan, table).run()
+    def run(table: TableComparison) -> TableResult:
+        return ComparisonRun(spark, plan, table).run()
 
     with ThreadPoolExecutor(max_workers=side_by_side(spark, tables_at_once)) as pool:
         results = list(pool.map(run, plan.tables))

@@ -19,19 +19,19 @@ from msgspec.structs import replace
 from tests.faults.every_mode import NOW, EveryMode
 from tideline.contract import layout
 from tideline.contract.maintenance import MaintenanceReceipt
-from tideline.contract.manifest import Check, digest
+from tideline.contract.manifest import VerificationChunk, digest
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan, app_id
 from tideline.contract.receipt import Outcome, Receipt
 from tideline.contract.schema import parse_table
-from tideline.contract.verification import TableCheck, TableResult, VerifyPlan
+from tideline.contract.verification import TableComparison, TableResult, VerifyPlan
 from tideline.planner import begin_rebuild, next_step, plan_merge
 from tideline.planner.maintaining import order_maintenance
 from tideline.planner.progress import target_of
 from tideline.planner.runs import store_receipt
 from tideline.planner.verified import store_verification
 from tideline.store.objects import open_store
-from tideline_capture.segments import check_schema, write_part
+from tideline_capture.segments import verification_part_schema, write_part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,30 +129,30 @@ def proof_plan(tables: EveryMode, name: str) -> VerifyPlan:
     columns = [one.name for one in schema.columns]
     rows = sorted(source_rows(tables, columns), key=lambda row: int(row["id"]))
     marked = [{"_tl_low": tail.last_seq, "_tl_op": "r", **row} for row in rows]
-    fields = check_schema(schema)
+    fields = verification_part_schema(schema)
     data = write_part(pa.Table.from_pylist(marked, schema=fields))
-    key = layout.check_key(
+    key = layout.verification_part_key(
         settings.pipeline, tail.manifest_number, parse_table(NOW), schema.fingerprint, name
     )
     open_store(settings.store).put(key, data)
-    chunk = Check(
+    chunk = VerificationChunk(
         name, NOW, schema.fingerprint, 0, tail.last_seq, tail.last_seq, key, len(rows), len(data),
         digest(data), None, (str(rows[-1]["id"]),), complete=True,
     )  # fmt: skip
-    check = TableCheck(
+    comparison = TableComparison(
         table=NOW,
         target=target.url,
         target_version=target.version,
         app_id=app_id(settings.pipeline, history.incarnation, NOW, state.generation, target.build),
         number=target.applied,
         schema=schema,
-        checks=(chunk,),
+        chunks=(chunk,),
         low_seq=tail.last_seq,
         applied=max(target.applied, tail.manifest_number),
         applied_seq=tail.last_seq,
     )
     url = settings.store.url
-    return VerifyPlan(f"{name}.1", settings.pipeline, history.incarnation, url, name, (check,))
+    return VerifyPlan(f"{name}.1", settings.pipeline, history.incarnation, url, name, (comparison,))
 
 
 def source_rows(tables: EveryMode, columns: list[str]) -> list[dict[str, Any]]:

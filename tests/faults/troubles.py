@@ -149,7 +149,7 @@ class Troubles:
     def ruined_proof(self, name: str) -> None:
         """A verification part is not what it was: nothing is said of the table."""
         plan = proof_plan(self._tables, unique("v"))
-        key = plan.tables[0].checks[0].key
+        key = plan.tables[0].chunks[0].key
         assert key is not None
         with self._ruined(name, key, plan.store_url):
             proof = self._plain.verify(plan)

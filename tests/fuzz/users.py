@@ -109,7 +109,7 @@ def read_names(data: bytes) -> None:
     for parse in (
         layout.parse_part_key,
         layout.parse_rollup_key,
-        layout.parse_check_key,
+        layout.parse_verification_part_key,
         parse_type,
     ):
         try:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fixtures.capture import PipelineFactory
 from tests.fixtures.sources import ConformingSource
-from tideline.contract.manifest import Check, digest
+from tideline.contract.manifest import VerificationChunk, digest
 from tideline.contract.request import DumpRequest, KeyRange, RequestState
 from tideline.settings import Store
 from tideline.store.objects import open_store
@@ -28,7 +28,7 @@ def test_killed_readings_go_on(conforming: ConformingSource, pipeline_of: Pipeli
     state = pipeline.table(table)
     control_client = pipeline.control_client()
     control_client.ask(DumpRequest("whole", (table,), purpose="verify"))
-    for point in ("before-check-put:1", "after-check-put:1", "between-chunks:2"):
+    for point in ("before-verification-put:1", "after-verification-put:1", "between-chunks:2"):
         worker = pipeline.start(kill=point)
         assert worker.wait() == -9, worker.output()[-2000:]
     worker = pipeline.start()
@@ -49,19 +49,19 @@ def test_killed_readings_go_on(conforming: ConformingSource, pipeline_of: Pipeli
     assert states == {RequestState.DONE}
 
     manifests = pipeline.manifests()
-    checks = [check for manifest in manifests for check in manifest.checks]
-    read = {name: [c for c in checks if c.request_id == name] for name in ("whole", "part")}
+    chunks = [one for manifest in manifests for one in manifest.verification_chunks]
+    read = {name: [one for one in chunks if one.request_id == name] for name in ("whole", "part")}
     for name, first, last in (("whole", 1, ROWS), ("part", 10, 39)):
-        assert [check.chunk for check in read[name]] == list(range(len(read[name])))
-        assert [check.complete for check in read[name]][-1]
-        keys = [key for check in read[name] for key, _ in rows_of(pipeline.settings.store, check)]
+        assert [chunk.chunk for chunk in read[name]] == list(range(len(read[name])))
+        assert [chunk.complete for chunk in read[name]][-1]
+        keys = [key for chunk in read[name] for key, _ in rows_of(pipeline.settings.store, chunk)]
         assert keys == list(range(first, last + 1))
         for earlier, later in zip(read[name], read[name][1:], strict=False):
             assert later.after_key == earlier.last_key
-    [keyed] = [check for check in checks if check.request_id == "some"]
+    [keyed] = [one for one in chunks if one.request_id == "some"]
     assert sorted(rows_of(pipeline.settings.store, keyed)) == [(7, "r"), (9, "r"), (1000, "d")]
-    skipped = [check for check in checks if check.request_id == "sample"]
-    assert [check.last_key for check in skipped if check.skipped and check.last_key] == [
+    skipped = [one for one in chunks if one.request_id == "sample"]
+    assert [chunk.last_key for chunk in skipped if chunk.skipped and chunk.last_key] == [
         ("20",),
         ("40",),
         ("60",),
@@ -69,19 +69,21 @@ def test_killed_readings_go_on(conforming: ConformingSource, pipeline_of: Pipeli
     # Nothing of the table, its rows or its numbers has changed by that.
     assert pipeline.table(table) == state
     assert manifests[-1].last_seq == before
-    assert not any(manifest.deletes_before for manifest in manifests if manifest.checks)
+    assert not any(
+        manifest.deletes_before for manifest in manifests if manifest.verification_chunks
+    )
 
 
-def rows_of(settings: Store, check: Check) -> list[tuple[int, str]]:
+def rows_of(settings: Store, chunk: VerificationChunk) -> list[tuple[int, str]]:
     """Key and operation of every row of a verification part; it is what its manifest says."""
-    if check.key is None:
+    if chunk.key is None:
         return []
-    data = open_store(settings).get(check.key)
+    data = open_store(settings).get(chunk.key)
     assert data is not None
-    assert (len(data), digest(data)) == (check.bytes, check.digest)
+    assert (len(data), digest(data)) == (chunk.bytes, chunk.digest)
     table = pq.read_table(io.BytesIO(data), use_threads=False)
-    assert table.num_rows == check.rows
-    assert set(table.column("_tl_low").to_pylist()) == {check.low_seq}
+    assert table.num_rows == chunk.rows
+    assert set(table.column("_tl_low").to_pylist()) == {chunk.low_seq}
     return list(
         zip(table.column("id").to_pylist(), table.column("_tl_op").to_pylist(), strict=True)
     )

@@ -99,7 +99,7 @@ def put(folder: Path, raw: bytes) -> None:
 
 
 def rows_in(spark: SparkSession, folder: Path, plan: TablePlan) -> list[str]:
-    parts.check_parts(spark, folder.as_uri(), plan)
+    parts.count_parts(spark, folder.as_uri(), plan)
     return sorted(map(str, parts.read_changes(spark, folder.as_uri(), plan).collect()))
 
 

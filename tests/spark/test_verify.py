@@ -200,7 +200,7 @@ def test_damage_is_found_named_and_repaired(
     empty = verified(jobs, "v-none", ORDERS, key_range=KeyRange(("600",), ("700",)))[ORDERS]
     assert (empty.outcome, empty.rows) == (VerificationOutcome.NOT_COMPARED, 0)
     sample = verified(jobs, named_for(0, 3), ORDERS, sample_percent=40)[ORDERS]
-    read = [chunk for chunk in jobs.plans[-1].tables[0].checks if not chunk.skipped]
+    read = [chunk for chunk in jobs.plans[-1].tables[0].chunks if not chunk.skipped]
     assert (len(read), sample.scope, sample.extra_sought) == (2, "sample", True)
     assert sample.rows == 200
     assert {one.key[0] for one in sample.keys} == {"7", "20", "33", "40", "51", "90"}
@@ -220,7 +220,7 @@ def test_damage_is_found_named_and_repaired(
     # A part that is gone or torn is named, and nothing is said of the table.
     whole = next(plan for plan in jobs.plans if plan.verify_id == "v-damaged.1")
     store = open_store(orders.settings.store)
-    torn, gone = (check.key for check in whole.tables[0].checks[:2])
+    torn, gone = (chunk.key for chunk in whole.tables[0].chunks[:2])
     assert torn is not None
     assert gone is not None
     data = store.get(torn)

@@ -36,7 +36,7 @@ _NAME_BYTES_KEPT = 60
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _PART = re.compile(r"[^/]+/data/(?P<number>[0-9]{20})/t-[^/]+\.parquet")
 _ROLLUP = re.compile(r"[^/]+/blocks/(?P<number>[0-9]{12})/t-[^/]+\.parquet")
-_CHECK = re.compile(r"[^/]+/checks/(?P<number>[0-9]{20})/t-[^/]+\.parquet")
+_VERIFICATION_PART = re.compile(r"[^/]+/checks/(?P<number>[0-9]{20})/t-[^/]+\.parquet")
 
 
 def encode_name(name: str) -> str:
@@ -184,24 +184,24 @@ def rebuilds_prefix(pipeline: str, table: TableId) -> str:
     return f"{encode_name(pipeline)}/rebuilds/{name}"
 
 
-def check_key(
+def verification_part_key(
     pipeline: str, manifest_number: int, table: TableId, fingerprint: str, nonce: str
 ) -> str:
     """Return the key of a verification part whose upload began while ``manifest_number`` was the
     next."""
-    folder = f"{checks_prefix(pipeline)}/{manifest_number:020d}"
+    folder = f"{verification_parts_prefix(pipeline)}/{manifest_number:020d}"
     name = _file_name(table)
     return f"{folder}/t-{name}-{fingerprint}-{nonce}.parquet"
 
 
-def checks_prefix(pipeline: str) -> str:
+def verification_parts_prefix(pipeline: str) -> str:
     """Return the folder of all verification parts."""
     return f"{encode_name(pipeline)}/checks"
 
 
-def parse_check_key(key: str) -> int | None:
+def parse_verification_part_key(key: str) -> int | None:
     """Parse the number in a verification part's key; None for another kind of key."""
-    match = _CHECK.fullmatch(key)
+    match = _VERIFICATION_PART.fullmatch(key)
     return None if match is None else int(match["number"])
 
 

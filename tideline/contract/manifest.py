@@ -63,7 +63,7 @@ class Part(PartCounts, frozen=True, omit_defaults=True):
     key_max: str | None = None
 
 
-class Check(msgspec.Struct, frozen=True, omit_defaults=True):
+class VerificationChunk(msgspec.Struct, frozen=True, omit_defaults=True):
     """A chunk that was read to verify ``table``, for the request of that id: chunk ``chunk``,
     counted from 0, of its rows between ``after_key`` (not included; None: from the beginning) and
     ``last_key`` (included), keys as the source's text and in its order. It consumes no sequences.
@@ -146,7 +146,10 @@ class DeleteBefore(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Manifest(
-    msgspec.Struct, frozen=True, omit_defaults=True, rename={"deletes_before": "floors"}
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"deletes_before": "floors", "verification_chunks": "checks"},
 ):
     """A manifest, one entry of the chain. Empty manifests have ``first_seq == last_seq + 1``.
 
@@ -182,7 +185,7 @@ class Manifest(
     state_at: int | None = None
     uploading: tuple[int, ...] = ()
     released: bool = False
-    checks: tuple[Check, ...] = ()
+    verification_chunks: tuple[VerificationChunk, ...] = ()
 
     @property
     def seqs(self) -> SequenceRange:
@@ -258,8 +261,8 @@ def check_manifest(manifest: Manifest) -> None:
         raise InvariantBroken(
             f"manifest {number}: {rows} rows and {len(minted)} events in {len(seqs)} sequences"
         )
-    for check in manifest.checks:
-        _check_check(check, number, seqs)
+    for chunk in manifest.verification_chunks:
+        _check_verification_chunk(chunk, number, seqs)
     if (manifest.state is None) == (manifest.state_at is None):
         raise InvariantBroken(f"manifest {number}: neither or both of state and state_at")
     nearest = max(1, number - STATE_DISTANCE_MAX)
@@ -267,12 +270,12 @@ def check_manifest(manifest: Manifest) -> None:
         raise InvariantBroken(f"manifest {number}: state_at {manifest.state_at} is out of reach")
 
 
-def _check_check(check: Check, number: int, seqs: SequenceRange) -> None:
+def _check_verification_chunk(chunk: VerificationChunk, number: int, seqs: SequenceRange) -> None:
     """Check a verification part, which has no sequences: it only says between which it was read."""
-    where = f"manifest {number}: the verification part of chunk {check.chunk} of {check.table}"
-    if not 0 <= check.low_seq <= check.high_seq <= seqs.last or check.chunk < 0:
+    where = f"manifest {number}: the verification part of chunk {chunk.chunk} of {chunk.table}"
+    if not 0 <= chunk.low_seq <= chunk.high_seq <= seqs.last or chunk.chunk < 0:
         raise InvariantBroken(f"{where} lies outside the chain's sequences")
-    if (check.rows > 0) != (check.key is not None) or (check.skipped and check.rows):
+    if (chunk.rows > 0) != (chunk.key is not None) or (chunk.skipped and chunk.rows):
         raise InvariantBroken(f"{where} and its rows do not agree")
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from tideline.contract.document import DocumentReader, written_features, written_version
-from tideline.contract.manifest import Check
+from tideline.contract.manifest import VerificationChunk
 from tideline.contract.plan import PlannedPart
 from tideline.contract.request import KeyRange
 from tideline.contract.schema import TableSchema
@@ -38,13 +38,13 @@ class Scope(StrEnum):
     KEYS = "keys"
 
 
-class TableCheck(msgspec.Struct, frozen=True, omit_defaults=True):
+class TableComparison(msgspec.Struct, frozen=True, omit_defaults=True, rename={"chunks": "checks"}):
     """The comparison of version ``target_version`` of ``target``, which has applied manifest
-    ``applied`` (its last seq: ``applied_seq``), with what ``checks`` hold.
+    ``applied`` (its last seq: ``applied_seq``), with what ``chunks`` hold.
 
     ``number`` is the transaction version that this version of the target must have under
     ``app_id``: smaller than ``applied`` where nothing of the table came after it. ``schema`` is
-    the table's schema, of checks and target alike. ``touched`` are the parts with the changes
+    the table's schema, of chunks and target alike. ``touched`` are the parts with the changes
     after ``low_seq``, the earliest chunk's. ``doubts``: as `TableState` had it before the first
     chunk was read.
     """
@@ -55,7 +55,7 @@ class TableCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     app_id: str
     number: int
     schema: TableSchema
-    checks: tuple[Check, ...]
+    chunks: tuple[VerificationChunk, ...]
     low_seq: int
     applied: int
     applied_seq: int
@@ -77,7 +77,7 @@ class VerifyPlan(msgspec.Struct, frozen=True, omit_defaults=True, rename={"delay
     incarnation: str
     store_url: str
     request_id: str
-    tables: tuple[TableCheck, ...]
+    tables: tuple[TableComparison, ...]
     delayed: Mapping[str, str] = msgspec.field(default_factory=dict)
     version: int = written_version(VERIFICATION_VERSION)
     requires: tuple[str, ...] = written_features()

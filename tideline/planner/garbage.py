@@ -29,7 +29,7 @@ from tideline.contract.receipt import Outcome, decode_receipt
 from tideline.planner.block_facts import BlockFacts, block_of_key
 from tideline.planner.chain_index import ChainIndex
 from tideline.planner.consumers import Consumer, known_consumers
-from tideline.planner.old_objects import old_checks, old_records
+from tideline.planner.old_objects import old_records, old_verification_parts
 from tideline.planner.stored import read_stored
 from tideline.settings import Settings
 from tideline.store.chain import Chain
@@ -139,7 +139,10 @@ class Garbage:
             return found
         state = self._chain.open_state(tail)
         for entries, (over, stays) in (
-            (old_checks(self._settings, self._store, state, now), (Fate.VERIFIED, Fate.VERIFYING)),
+            (
+                old_verification_parts(self._settings, self._store, state, now),
+                (Fate.VERIFIED, Fate.VERIFYING),
+            ),
             (old_records(self._settings, self._store, now), (Fate.RECORD_OLD, Fate.RECORD)),
         ):
             ours = [(entry, over if goes else stays) for entry, goes in entries]

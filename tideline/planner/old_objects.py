@@ -43,7 +43,7 @@ def old_records(
         yield entry, True
 
 
-def old_checks(
+def old_verification_parts(
     settings: Settings, store: ObjectStore, state: OpenState, now: datetime
 ) -> Iterator[tuple[Entry, bool]]:
     """Yield every verification part, and whether it may go. ``state`` is the newest open state."""
@@ -51,9 +51,9 @@ def old_checks(
     before = now - timedelta(days=retention.parts_days)
     entries = [
         (entry, number)
-        for page in store.entries(layout.checks_prefix(settings.pipeline))
+        for page in store.entries(layout.verification_parts_prefix(settings.pipeline))
         for entry in page
-        if (number := layout.parse_check_key(entry.key)) is not None
+        if (number := layout.parse_verification_part_key(entry.key)) is not None
     ]
     old = [number for entry, number in entries if entry.modified < before]
     since = now - timedelta(days=retention.plans_days)
@@ -134,5 +134,5 @@ def _plans(settings: Settings, store: ObjectStore, since: datetime) -> _Plans:
         plan = decode_verify_plan(raw, key)
         found.requests.add(plan.request_id)
         if f"{folder}/result.json" not in keys:
-            found.pinned |= {c.key for t in plan.tables for c in t.checks if c.key is not None}
+            found.pinned |= {c.key for t in plan.tables for c in t.chunks if c.key is not None}
     return found

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tideline.contract import layout
 from tideline.contract.errors import CorruptData
-from tideline.contract.manifest import Check, Manifest, Part
+from tideline.contract.manifest import Manifest, Part, VerificationChunk
 from tideline.contract.open_state import OpenState, TableState
 from tideline.contract.plan import Plan, app_id
 from tideline.contract.planning.table_plans import planned_part
@@ -21,7 +21,7 @@ from tideline.contract.request import DumpRequest
 from tideline.contract.schema import TableSchema
 from tideline.contract.verification import (
     Scope,
-    TableCheck,
+    TableComparison,
     VerifyPlan,
     decode_verify_plan,
     encode_verify_plan,
@@ -115,11 +115,11 @@ class _VerificationPlanning:
         self, request_id: str, verify_id: str, finished_in: int, tables: Sequence[str]
     ) -> Planned:
         tail = existing(self._settings, self._chain.tail(finished_in))
-        asked, checks = self._checks(request_id, finished_in, tables)
+        asked, chunks = self._chunks(request_id, finished_in, tables)
         made, waiting, delayed = [], [], {}
         for name in tables:
             try:
-                made.append(self._table(asked, name, checks[name], tail))
+                made.append(self._table(asked, name, chunks[name], tail))
             except NotComparable as why:
                 delayed[name] = str(why)
             except _MergeFirst:
@@ -143,7 +143,7 @@ class _VerificationPlanning:
             return {}
         return _delayed(Planning(self._settings, self._store).plan(verify_id, waiting))
 
-    def _checks(
+    def _chunks(
         self, request_id: str, finished_in: int, tables: Sequence[str]
     ) -> tuple[_Asked, Mapping[str, list[_FoundChunk]]]:
         """Return the request, and the chunks of each table, in order, with the manifests that name
@@ -158,10 +158,10 @@ class _VerificationPlanning:
             first = max(1, last - _BACK + 1)
             entries = list(self._chain.entries(first, last))
             for entry in reversed(entries):
-                for check in reversed(entry.manifest.checks):
-                    if check.request_id == request_id and check.table in found:
-                        one = _FoundChunk(check, entry.manifest)
-                        found[check.table].setdefault(check.chunk, one)
+                for chunk in reversed(entry.manifest.verification_chunks):
+                    if chunk.request_id == request_id and chunk.table in found:
+                        one = _FoundChunk(chunk, entry.manifest)
+                        found[chunk.table].setdefault(chunk.chunk, one)
             begun = [entry.manifest for entry in entries if request_id in entry.manifest.accepted]
             if begun:
                 asked = _Asked(_accepted(begun[0], request_id), begun[0].manifest_number)
@@ -171,7 +171,7 @@ class _VerificationPlanning:
 
     def _table(
         self, asked: _Asked, name: str, found: Sequence[_FoundChunk], tail: ManifestEntry
-    ) -> TableCheck:
+    ) -> TableComparison:
         request = asked.request
         last = found[-1].manifest
         then = self._state_at(last.manifest_number)
@@ -183,22 +183,22 @@ class _VerificationPlanning:
         if number is None or number < state.last_data_manifest:
             raise _MergeFirst
         applied = max(number, last.manifest_number)
-        checks = [one.check for one in found]
-        low = min(check.low_seq for check in checks)
-        if len({check.schema for check in checks}) > 1:
+        chunks = [one.chunk for one in found]
+        low = min(chunk.low_seq for chunk in chunks)
+        if len({chunk.schema for chunk in chunks}) > 1:
             raise NotComparable("its columns changed meanwhile: verify again")
         changes = self._changes_since(name, low, found[0].manifest, applied)
         touched, end = changes.touched, changes.end
         if end is None:
             raise CorruptData(f"manifest {applied} is missing")
-        return TableCheck(
+        return TableComparison(
             table=name,
             target=target.url,
             target_version=target.version,
             app_id=app_id(end.pipeline, end.incarnation, name, now.generation, target.build),
             number=number,
-            schema=self._chain.read_schema(checks[-1].schema),
-            checks=tuple(checks),
+            schema=self._chain.read_schema(chunks[-1].schema),
+            chunks=tuple(chunks),
             low_seq=low,
             applied=applied,
             applied_seq=end.last_seq,
@@ -258,7 +258,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _FoundChunk:
-    check: Check
+    chunk: VerificationChunk
     manifest: Manifest
 
 
@@ -274,7 +274,7 @@ def _accepted(manifest: Manifest, request_id: str) -> DumpRequest:
 
 def _whole(table: str, chunks: Mapping[int, _FoundChunk]) -> list[_FoundChunk]:
     """Return the chunks in order; CorruptData unless they are all there."""
-    count = next((n + 1 for n in sorted(chunks) if chunks[n].check.complete), 0)
+    count = next((n + 1 for n in sorted(chunks) if chunks[n].chunk.complete), 0)
     if not count or any(number not in chunks for number in range(count)):
         raise CorruptData(
             f"the chain lacks verification parts of {table}",

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from tideline.contract.description import Description
 from tideline.contract.manifest import (
-    Check,
     DeleteBefore,
     SchemaEvent,
     Truncate,
+    VerificationChunk,
 )
 from tideline.contract.open_state import OpenState
 from tideline.contract.position import SourceIdentity, SourcePosition
@@ -26,14 +26,14 @@ from tideline_capture.core.limits import CoreLimits
 
 
 @dataclass(frozen=True, slots=True)
-class CheckRows:
+class VerificationRows:
     """A verification chunk.
 
-    ``check`` lacks what the upload adds: key, bytes, digest. ``rows`` holds the table's columns
+    ``chunk`` lacks what the upload adds: key, bytes, digest. ``rows`` holds the table's columns
     (and ``_tl_overflow``), ``missing`` the key columns of requested keys that have no row.
     """
 
-    check: Check
+    chunk: VerificationChunk
     schema: TableSchema
     rows: pa.RecordBatch
     missing: pa.RecordBatch | None = None
@@ -51,7 +51,7 @@ class OpenSegment:
     first_seq: int
     opened_at: float | None = None
     row_bytes: int = 0
-    check_bytes: int = 0
+    verification_bytes: int = 0
     partly_flushed: bool = False
     urgent: bool = False
     rows: list[Rows] = field(default_factory=list)
@@ -64,21 +64,21 @@ class OpenSegment:
     finished: list[Answer] = field(default_factory=list)
     refused: list[Answer] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
-    checks: list[CheckRows] = field(default_factory=list)
+    verification_rows: list[VerificationRows] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
         """The size in memory."""
-        return self.row_bytes + self.check_bytes
+        return self.row_bytes + self.verification_bytes
 
     def add(self, rows: Rows) -> None:
         self.rows.append(rows)
         self.row_bytes += rows.batch.nbytes
 
-    def check(self, chunk: CheckRows) -> None:
+    def add_verification(self, read: VerificationRows) -> None:
         """Add a verification chunk."""
-        self.checks.append(chunk)
-        self.check_bytes += chunk.bytes
+        self.verification_rows.append(read)
+        self.verification_bytes += read.bytes
 
     def has_content(self) -> bool:
         """Return whether a reader would miss something without this segment, the open state
@@ -92,7 +92,7 @@ class OpenSegment:
             or self.accepted
             or self.finished
             or self.refused
-            or self.checks
+            or self.verification_rows
         )
 
     def flush_partial(self) -> PartialFlush:
@@ -137,10 +137,10 @@ class PartialFlush:
 class Segment:
     """A closed segment: its parts (with those flushed before) and one manifest commit it.
 
-    A field with the name of a field of `Manifest` is that field's value, but for ``checks``, which
-    are still to be uploaded. ``state_changed`` obliges the manifest to hold ``state`` in full.
-    ``schemas`` and ``descriptions`` are to be written before, ``messages`` are the queue's entries
-    to acknowledge once the manifest is durable.
+    A field with the name of a field of `Manifest` is that field's value. ``state_changed`` obliges
+    the manifest to hold ``state`` in full. ``schemas`` and ``descriptions`` are to be written
+    before, ``verification_rows`` uploaded; ``messages`` are the queue's entries to acknowledge once
+    the manifest is durable.
     """
 
     first_seq: int
@@ -160,7 +160,7 @@ class Segment:
     finished: tuple[Answer, ...] = ()
     refused: tuple[Answer, ...] = ()
     messages: tuple[str, ...] = ()
-    checks: tuple[CheckRows, ...] = ()
+    verification_rows: tuple[VerificationRows, ...] = ()
 
 
 _COLLECTED = tuple(one.name for one in fields(Segment) if one.default == ())

@@ -35,7 +35,7 @@ from tideline_capture.core.answers import RecentAnswers
 from tideline_capture.core.events import Rows
 from tideline_capture.core.limits import CoreLimits, DumpPolicy
 from tideline_capture.core.open_requests import OpenRequests
-from tideline_capture.core.segment import CheckRows, OpenSegment, Segment
+from tideline_capture.core.segment import OpenSegment, Segment, VerificationRows
 from tideline_capture.core.source_clock import SourceClock
 
 CATALOG = "catalog"
@@ -202,10 +202,10 @@ class CoreState:
     def describe(self, description: Description) -> None:
         self.segment.descriptions.append(description)
 
-    def verify(self, chunk: CheckRows) -> None:
+    def verify(self, read: VerificationRows) -> None:
         """Add a verification chunk."""
-        self.segment.check(chunk)
-        self.segment.schemas.append(chunk.schema)
+        self.segment.add_verification(read)
+        self.segment.schemas.append(read.schema)
 
     # -- requests ------------------------------------------------------------------------------
 

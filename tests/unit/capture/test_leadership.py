@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from tests.fixtures.systems import Clocked
 from tests.fixtures.troubled_store import Failing, TroubledStore
 from tideline.contract.errors import Fenced, Unavailable
-from tideline.contract.manifest import Check, Manifest, ManifestKind
+from tideline.contract.manifest import Manifest, ManifestKind, VerificationChunk
 from tideline.contract.open_state import OpenState
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, RequestState
@@ -214,7 +214,7 @@ class TestTakeover:
         store = TroubledStore()
         old = lead_of(store, writer="old")
         reported: dict[str, object] = {
-            "checks": (Check("v", "public.t", "f", 0, 0, 0),),
+            "verification_chunks": (VerificationChunk("v", "public.t", "f", 0, 0, 0),),
             "accepted": ("r",),
             "refused": (Answer("q", RequestState.FAILED),),
             "released": True,

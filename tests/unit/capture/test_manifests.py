@@ -8,11 +8,11 @@ from typing import Any
 from tests.fixtures.core import IDENTITY, TABLE, first_manifest
 from tests.fixtures.systems import REAL
 from tideline.contract.manifest import (
-    Check,
     DeleteBefore,
     Manifest,
     SchemaEvent,
     Truncate,
+    VerificationChunk,
 )
 from tideline.contract.open_state import OpenState
 from tideline.contract.position import PostgresPosition
@@ -33,6 +33,7 @@ OF_THE_CHAIN = {
     "requires",
     "written_at_us",
     "parts",
+    "verification_chunks",
     "state_at",
     "uploading",
     "released",
@@ -65,12 +66,12 @@ def test_every_field_of_a_segment_arrives() -> None:
         finished=(Answer("r", RequestState.DONE),),
         refused=(Answer("q", RequestState.REFUSED),),
     )
-    check = Check("v", TABLE, "f", 0, 0, 0)
+    chunk = VerificationChunk("v", TABLE, "f", 0, 0, 0)
     manifest = Manifests(ManifestEntry(first_manifest(), b"", "d"), OpenState(), REAL).segment(
-        segment, (), (check,)
+        segment, (), (chunk,)
     )
     assert {name: getattr(manifest, name) for name in reported} == reported
-    assert manifest.checks == (check,)
+    assert manifest.verification_chunks == (chunk,)
     ended = (*manifest.finished, *manifest.refused)
     assert [(one.request_id, one.manifest_number) for one in ended] == [("r", 2), ("q", 2)]
 

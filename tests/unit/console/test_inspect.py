@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from tests.fixtures.settings import as_toml
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.manifest import (
-    Check,
     Manifest,
     ManifestKind,
     Part,
+    VerificationChunk,
     digest,
 )
 from tideline.contract.open_state import (
@@ -150,11 +150,11 @@ def test_one_manifest(chain: Chain, config: Path) -> None:
 def test_keys_of_a_verification_are_masked(store: ObjectStore, config: Path) -> None:
     bounds = KeyRange((f"{CANARY} a",), (f"{CANARY} b",))
     request = DumpRequest("v1", ("public.a",), key_range=bounds, purpose="verify")
-    check = Check(
+    chunk = VerificationChunk(
         "v1", "public.a", "0123", 0, 0, 0, after_key=(f"{CANARY} a",), last_key=(f"{CANARY} c",)
     )
     opened = OpenState(requests=(OpenRequest(request, (TableDump("public.a"),)),))
-    Chain(store, "shop").append(segment(1, "", checks=(check,), state=opened))
+    Chain(store, "shop").append(segment(1, "", verification_chunks=(chunk,), state=opened))
     assert CANARY in inspect(config, "manifest", "1", "--values")
     assert CANARY not in inspect(config, "manifest", "1")
 

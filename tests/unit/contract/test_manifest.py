@@ -12,12 +12,12 @@ from tests.unit.contract.documents import IDENTITY, first_manifest, following, p
 from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline.contract.manifest import (
     STATE_DISTANCE_MAX,
-    Check,
     DeleteBefore,
     Manifest,
     ManifestKind,
     SchemaEvent,
     Truncate,
+    VerificationChunk,
     check_entry,
     check_manifest,
     decode_manifest,
@@ -54,13 +54,13 @@ def test_good_ones(manifest: Manifest) -> None:
     assert decode_manifest(encode_manifest(manifest)) == manifest
 
 
-def checked(**changes: Any) -> Check:
-    check = Check("v", "public.orders", "f", 0, low_seq=2, high_seq=12, complete=True)
-    return msgspec.structs.replace(check, **changes)
+def verified(**changes: Any) -> VerificationChunk:
+    chunk = VerificationChunk("v", "public.orders", "f", 0, low_seq=2, high_seq=12, complete=True)
+    return msgspec.structs.replace(chunk, **changes)
 
 
 def test_verification_parts_take_no_sequences() -> None:
-    manifest = mixed(checks=(checked(), checked(key="k", rows=1_000)))
+    manifest = mixed(verification_chunks=(verified(), verified(key="k", rows=1_000)))
     check_manifest(manifest)
     assert tables_in(manifest) == tables_in(mixed())
 
@@ -76,12 +76,18 @@ def test_verification_parts_take_no_sequences() -> None:
         (mixed(parts=(part(4, 13),)), "part outside its sequences"),
         (mixed(parts=(part(0, 9),)), "part outside its sequences"),
         (mixed(parts=(part(1, 10, first_seq=9, last_seq=8),)), "part outside its sequences"),
-        (mixed(checks=(checked(high_seq=13),)), "outside the chain's sequences"),
-        (mixed(checks=(checked(low_seq=4, high_seq=3),)), "outside the chain's sequences"),
-        (mixed(checks=(checked(chunk=-1),)), "outside the chain's sequences"),
-        (mixed(checks=(checked(rows=1),)), "its rows do not agree"),
-        (mixed(checks=(checked(key="k"),)), "its rows do not agree"),
-        (mixed(checks=(checked(key="k", rows=1, skipped=True),)), "its rows do not agree"),
+        (mixed(verification_chunks=(verified(high_seq=13),)), "outside the chain's sequences"),
+        (
+            mixed(verification_chunks=(verified(low_seq=4, high_seq=3),)),
+            "outside the chain's sequences",
+        ),
+        (mixed(verification_chunks=(verified(chunk=-1),)), "outside the chain's sequences"),
+        (mixed(verification_chunks=(verified(rows=1),)), "its rows do not agree"),
+        (mixed(verification_chunks=(verified(key="k"),)), "its rows do not agree"),
+        (
+            mixed(verification_chunks=(verified(key="k", rows=1, skipped=True),)),
+            "its rows do not agree",
+        ),
         (mixed(schema_events=(msgspec.structs.replace(EVENT, seq=13),)), "event 13 outside"),
         (mixed(truncates=(Truncate(0, "public.orders"),)), "event 0 outside"),
         (mixed(state=OpenState()), "neither or both"),

@@ -17,7 +17,7 @@ from tests.fixtures.parts import Emptied, History, Row, Shaped, schema_of
 from tests.unit.planner.test_planner import apply
 from tideline.contract import layout
 from tideline.contract.errors import CorruptData
-from tideline.contract.manifest import Check, ManifestKind
+from tideline.contract.manifest import ManifestKind, VerificationChunk
 from tideline.contract.open_state import OpenRequest, TableCondition, TableDump
 from tideline.contract.request import Answer, DumpRequest, KeyRange, RequestState
 from tideline.contract.schema import parse_table
@@ -31,7 +31,7 @@ from tideline.store.objects import open_store
 
 T = "public.t"
 SCHEMA = schema_of(T, {"id": "int32", "v": "string"}, ["id"])
-EMPTY = ("parts", "schema_events", "truncates", "deletes_before", "accepted", "checks")
+EMPTY = ("parts", "schema_events", "truncates", "deletes_before", "accepted", "verification_chunks")
 VERIFY = DumpRequest("v", (T,), purpose="verify")
 
 
@@ -78,8 +78,8 @@ def accept(history: History, request: DumpRequest = VERIFY) -> int:
 def read(history: History, *chunks: int, low: int | None = None, complete: bool = True) -> int:
     """A manifest with chunks, the last of which ends the table if ``complete``."""
     seq = history.last_seq
-    checks = tuple(
-        Check(
+    read = tuple(
+        VerificationChunk(
             "v",
             T,
             SCHEMA.fingerprint,
@@ -96,10 +96,10 @@ def read(history: History, *chunks: int, low: int | None = None, complete: bool 
     assert tail is not None
     assert tail.manifest.state is not None
     done = msgspec.structs.replace(tail.manifest.state, requests=())
-    return add(history, checks=checks, state=done)
+    return add(history, verification_chunks=read, state=done)
 
 
-def end(history: History, checks: tuple[Check, ...], **changes: Any) -> int:
+def end(history: History, chunks: tuple[VerificationChunk, ...], **changes: Any) -> int:
     """A manifest in which the request ends, with its last chunks."""
     tail = history.chain.tail()
     assert tail is not None
@@ -107,7 +107,7 @@ def end(history: History, checks: tuple[Check, ...], **changes: Any) -> int:
     number = tail.manifest.manifest_number + 1
     answer = Answer("v", RequestState.DONE, manifest_number=number)
     done = msgspec.structs.replace(tail.manifest.state, requests=(), recent=(answer,))
-    return add(history, checks=checks, state=done, **changes)
+    return add(history, verification_chunks=chunks, state=done, **changes)
 
 
 def planned(history: History, finished_in: int, name: str = "v.1", **more: Any) -> Planned:
@@ -162,7 +162,7 @@ def test_changes_from_the_earliest_low_mark_on_are_set_aside(history: History) -
     [table] = planned(history, finished).plan.tables
     assert table.low_seq == 3
     assert [dict(part.operations) for part in table.touched] == [{"u": 1, "r": 1}, {"d": 1}]
-    assert [check.chunk for check in table.checks] == [0, 1]
+    assert [chunk.chunk for chunk in table.chunks] == [0, 1]
 
 
 def test_a_change_that_is_emitted_before_its_chunk_counts(history: History) -> None:
@@ -260,7 +260,7 @@ def test_one_that_began_again_is_the_later_one(history: History) -> None:
     finished = read(history, 0, 1)
     apply(history, finished)
     [table] = planned(history, finished).plan.tables
-    assert [(check.chunk, check.low_seq) for check in table.checks] == [(0, 4), (1, 4)]
+    assert [(chunk.chunk, chunk.low_seq) for chunk in table.chunks] == [(0, 4), (1, 4)]
 
 
 def test_the_range_is_the_requests(history: History) -> None:
@@ -410,7 +410,7 @@ class TestGarbage:
     LATER = datetime.now(UTC) + timedelta(days=30)
 
     def part(self, history: History, number: int) -> str:
-        key = layout.check_key("shop", number, parse_table(T), SCHEMA.fingerprint, "n")
+        key = layout.verification_part_key("shop", number, parse_table(T), SCHEMA.fingerprint, "n")
         open_store(history.settings.store).put(key, b"part")
         return key
 
@@ -436,8 +436,10 @@ class TestGarbage:
         before = self.part(history, 3)
         key = self.part(history, accept(history))
         mark = history.last_seq
-        check = Check("v", T, SCHEMA.fingerprint, 0, mark, mark, key=key, rows=1, complete=True)
-        finished = end(history, (check,))
+        chunk = VerificationChunk(
+            "v", T, SCHEMA.fingerprint, 0, mark, mark, key=key, rows=1, complete=True
+        )
+        finished = end(history, (chunk,))
         add(history)
         after = self.part(history, history.last_number + 9)
         parts_days = history.settings.retention.model_copy(update={"parts_days": 1.0})
@@ -448,7 +450,7 @@ class TestGarbage:
         assert [store.exists(one) for one in (before, key, after)] == [False, True, False]
         apply(history, finished)
         plan = planned(history, finished).plan
-        assert [one.key for one in plan.tables[0].checks] == [key]
+        assert [one.key for one in plan.tables[0].chunks] == [key]
         assert Garbage(old, store).collect(soon).objects == {Fate.VERIFYING: 1}
         store_verification(old, Verification(plan.verify_id, "shop", plan.incarnation, "v", ()))
         assert Garbage(old, store).collect(soon).objects == {Fate.VERIFIED: 1}
@@ -456,9 +458,11 @@ class TestGarbage:
     def test_one_that_nobody_has_planned_for_long_goes(self, history: History) -> None:
         key = self.part(history, accept(history))
         mark = history.last_seq
-        check = Check("v", T, SCHEMA.fingerprint, 0, mark, mark, key=key, rows=1, complete=True)
+        chunk = VerificationChunk(
+            "v", T, SCHEMA.fingerprint, 0, mark, mark, key=key, rows=1, complete=True
+        )
         written = datetime.now(UTC) - timedelta(days=8)
-        end(history, (check,), written_at_us=round(written.timestamp() * 1_000_000))
+        end(history, (chunk,), written_at_us=round(written.timestamp() * 1_000_000))
         days = timedelta(days=history.settings.retention.parts_days + 0.1)
         assert self.collect(history, datetime.now(UTC) + days) == {Fate.VERIFIED: 1}
 
@@ -466,12 +470,14 @@ class TestGarbage:
         accept(history)
         key = self.part(history, 5)
         seq = history.last_seq
-        check = Check("v", T, SCHEMA.fingerprint, 0, seq, seq, key=key, rows=1, complete=True)
+        chunk = VerificationChunk(
+            "v", T, SCHEMA.fingerprint, 0, seq, seq, key=key, rows=1, complete=True
+        )
         tail = history.chain.tail()
         assert tail is not None
         assert tail.manifest.state is not None
         done = msgspec.structs.replace(tail.manifest.state, requests=())
-        finished = add(history, checks=(check,), state=done)
+        finished = add(history, verification_chunks=(chunk,), state=done)
         apply(history, finished)
         plan = planned(history, finished).plan
         soon = datetime.now(UTC) + timedelta(days=history.settings.retention.plans_days - 1)

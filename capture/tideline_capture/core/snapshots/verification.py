@@ -13,11 +13,11 @@ from hashlib import sha256
 from msgspec.structs import replace
 
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.manifest import Check
+from tideline.contract.manifest import VerificationChunk
 from tideline.contract.open_state import TableCondition, TableDump
 from tideline.contract.request import DumpRequest
 from tideline_capture.core.chunks import Chunk, ChunkOrder
-from tideline_capture.core.segment import CheckRows
+from tideline_capture.core.segment import VerificationRows
 from tideline_capture.core.state import CoreState
 
 SCHEMA_TRIES_MAX = 60
@@ -86,7 +86,7 @@ class ChunkVerification:
         if schema is None:
             raise InvariantBroken(f"a chunk of {order.table}, which has no schema")
         keys = order.keys is not None
-        check = Check(
+        verified = VerificationChunk(
             order.request_id,
             order.table,
             schema.fingerprint,
@@ -100,14 +100,14 @@ class ChunkVerification:
             skipped=order.boundary_only,
             phase="keys" if keys else "rows",
         )
-        rows = chunk.batch.slice(0, check.rows)
+        rows = chunk.batch.slice(0, verified.rows)
         missing = chunk.missing if keys else None
         if missing is not None:
-            check = replace(check, rows=check.rows + missing.num_rows)
+            verified = replace(verified, rows=verified.rows + missing.num_rows)
             done = int(dump.last_key[0]) if dump.last_key else 0
             asked = len(self._state.requests.keys_asked(order.request_id))
-            check = replace(check, complete=done + chunk.keys_read >= asked)
-        self._state.verify(CheckRows(check, schema, rows, missing))
+            verified = replace(verified, complete=done + chunk.keys_read >= asked)
+        self._state.verify(VerificationRows(verified, schema, rows, missing))
 
     def _end(self, order: ChunkOrder, dump: TableDump, reason: str) -> None:
         self._state.update_dump(order.request_id, replace(dump, state="failed", error=reason))

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from tests.fixtures.core import LIMITS, SCHEMA, TABLE, make_rows
-from tideline.contract.manifest import Check
-from tideline_capture.core.segment import CheckRows, OpenSegment, Roll, flush_due, roll
+from tideline.contract.manifest import VerificationChunk
+from tideline_capture.core.segment import OpenSegment, Roll, VerificationRows, flush_due, roll
 
 NOW = 100.0
 
@@ -21,10 +21,12 @@ def filled(
     return draft
 
 
-def verified() -> CheckRows:
+def verified() -> VerificationRows:
     """A chunk that was read to verify, of more bytes than a segment is to hold."""
     rows = pa.RecordBatch.from_arrays([pa.array(range(1 << 18), pa.int64())], names=["id"])
-    return CheckRows(Check("v", TABLE, "f", 0, 1, 1, rows=rows.num_rows), SCHEMA, rows)
+    return VerificationRows(
+        VerificationChunk("v", TABLE, "f", 0, 1, 1, rows=rows.num_rows), SCHEMA, rows
+    )
 
 
 def rolled(draft: OpenSegment, *, now: float = NOW, inside: bool = False) -> Roll:
@@ -70,11 +72,11 @@ def test_inside_a_transaction_nothing_closes(draft: OpenSegment, expected: Roll)
 def test_what_was_read_to_verify_counts_until_a_manifest_names_it() -> None:
     """It is not spilled: then it would spill whatever comes, row by row."""
     draft = filled()
-    draft.check(verified())
+    draft.add_verification(verified())
     assert rolled(draft, inside=True) is Roll.KEEP
     assert rolled(draft) is Roll.CLOSE
     draft.flush_partial()
-    assert draft.bytes == draft.checks[0].bytes >= 1 << 20
+    assert draft.bytes == draft.verification_rows[0].bytes >= 1 << 20
     assert rolled(draft) is Roll.CLOSE
 
 

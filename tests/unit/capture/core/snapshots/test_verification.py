@@ -18,7 +18,7 @@ from tests.fixtures.core import (
     make_core,
     started,
 )
-from tideline.contract.manifest import Check
+from tideline.contract.manifest import VerificationChunk
 from tideline.contract.open_state import TableCondition
 from tideline.contract.request import Action, Command, DumpRequest, RequestState
 from tideline_capture.core.events import CommandArrived, SchemaSeen, Truncated, WatermarkKind
@@ -35,11 +35,11 @@ def verifying(**fields: Any) -> Driver:
     return driver
 
 
-def checks_of(sealed: Segment) -> list[Check]:
-    return [chunk.check for chunk in sealed.checks]
+def chunks_of(sealed: Segment) -> list[VerificationChunk]:
+    return [one.chunk for one in sealed.verification_rows]
 
 
-def test_rows_go_to_checks_and_take_no_sequences() -> None:
+def test_rows_go_to_verification_parts_and_take_no_sequences() -> None:
     driver = verifying()
     driver.change(("c", 1, "a"))
     before = driver.core.state.last_seq
@@ -53,9 +53,11 @@ def test_rows_go_to_checks_and_take_no_sequences() -> None:
     sealed = driver.close_segment()
     assert driver.core.state.last_seq == before + 1
     assert [row[1] for row in emitted(sealed)] == ["c", "u"]
-    assert checks_of(sealed) == [
-        Check("v1", TABLE, SCHEMA.fingerprint, 0, before, before, rows=2, last_key=("2",)),
-        Check(
+    assert chunks_of(sealed) == [
+        VerificationChunk(
+            "v1", TABLE, SCHEMA.fingerprint, 0, before, before, rows=2, last_key=("2",)
+        ),
+        VerificationChunk(
             "v1",
             TABLE,
             SCHEMA.fingerprint,
@@ -69,7 +71,7 @@ def test_rows_go_to_checks_and_take_no_sequences() -> None:
         ),
     ]
     # The row that changed in the window is kept as it was read: who compares sets its key aside.
-    assert sealed.checks[1].rows.column("v").to_pylist() == ["old", "d"]
+    assert sealed.verification_rows[1].rows.column("v").to_pylist() == ["old", "d"]
     assert sealed.deletes_before == ()
     assert [answer.state for answer in sealed.finished] == [RequestState.DONE]
     assert dict(driver.core.state.tables) == states
@@ -78,11 +80,11 @@ def test_rows_go_to_checks_and_take_no_sequences() -> None:
 def test_given_keys_and_those_that_are_gone() -> None:
     driver = verifying(keys=(("1",), ("2",), ("3",)))
     driver.dump([(1, "a"), (3, "c")], missing=[2])
-    [chunk] = driver.close_segment().checks
-    assert (chunk.check.rows, chunk.check.phase, chunk.check.complete) == (3, "keys", True)
-    assert chunk.missing is not None
-    assert chunk.missing.column("id").to_pylist() == [2]
-    assert chunk.check.last_key is None
+    [read] = driver.close_segment().verification_rows
+    assert (read.chunk.rows, read.chunk.phase, read.chunk.complete) == (3, "keys", True)
+    assert read.missing is not None
+    assert read.missing.column("id").to_pylist() == [2]
+    assert read.chunk.last_key is None
 
 
 def test_a_commit_that_the_read_did_not_see_has_it_read_again() -> None:
@@ -91,8 +93,8 @@ def test_a_commit_that_the_read_did_not_see_has_it_read_again() -> None:
     order = driver.dump([(1, "a")], snapshot=BEFORE_LATE)
     assert driver.core.dumps.redone == 1
     driver.dump([(1, "b")], snapshot=Snapshot(LATE + 1, LATE + 1, ()))
-    [chunk] = driver.close_segment().checks
-    assert chunk.rows.column("v").to_pylist() == ["b"]
+    [read] = driver.close_segment().verification_rows
+    assert read.rows.column("v").to_pylist() == ["b"]
     assert order.verify
 
 
@@ -104,10 +106,10 @@ def test_a_change_of_the_table_in_the_window_has_it_read_again(control: Any) -> 
     driver.log(None, control)
     driver.answer(order, [(1, "a")])
     driver.mark(WatermarkKind.HIGH, order.token)
-    assert checks_of(driver.close_segment()) == []
+    assert chunks_of(driver.close_segment()) == []
     facts = facts_with(WIDER if isinstance(control, SchemaSeen) else SCHEMA)
     driver.dump([(1, "a")], facts=facts)
-    assert len(driver.close_segment().checks) == 1
+    assert len(driver.close_segment().verification_rows) == 1
 
 
 def test_columns_that_the_log_has_not_told_of_are_waited_for_and_not_minted() -> None:
@@ -119,8 +121,8 @@ def test_columns_that_the_log_has_not_told_of_are_waited_for_and_not_minted() ->
     assert driver.core.state.schema(TABLE) == SCHEMA
     driver.log(None, SchemaSeen(WIDER))
     driver.dump([(1, "a")], facts=wider)
-    [chunk] = driver.close_segment().checks
-    assert chunk.schema == WIDER
+    [read] = driver.close_segment().verification_rows
+    assert read.schema == WIDER
 
 
 def test_columns_that_the_log_never_tells_of_end_it() -> None:
@@ -149,7 +151,7 @@ def test_another_key_begins_it_again() -> None:
     driver.dump([(1, "a")], complete=False)
     driver.dump([(2, "b")], facts=facts_with(key_definition="1:other"))
     driver.dump([(1, "a")], facts=facts_with(key_definition="1:other"))
-    assert [(one.chunk, one.after_key) for one in checks_of(driver.close_segment())] == [
+    assert [(one.chunk, one.after_key) for one in chunks_of(driver.close_segment())] == [
         (0, None),
         (0, None),
     ]
@@ -200,7 +202,7 @@ def test_a_successor_goes_on_behind_the_last_chunk() -> None:
     successor.mark(WatermarkKind.LOW, order.token)
     successor.answer(order, [(3, "c")])
     successor.mark(WatermarkKind.HIGH, order.token)
-    assert [one.chunk for one in checks_of(successor.close_segment())] == [1]
+    assert [one.chunk for one in chunks_of(successor.close_segment())] == [1]
 
 
 class TestSample:
@@ -221,6 +223,6 @@ class TestSample:
         driver.answer(order, [], last_key=("10",), complete=False)
         driver.mark(WatermarkKind.HIGH, order.token)
         driver.dump([])
-        first, last = checks_of(driver.close_segment())
+        first, last = chunks_of(driver.close_segment())
         assert (first.skipped, first.rows, first.last_key) == (True, 0, ("10",))
         assert (last.after_key, last.complete) == (("10",), True)
