@@ -252,33 +252,36 @@ class CoreState:
     # -- what is written -----------------------------------------------------------------------
 
     def open_state(self) -> OpenState:
+        live = self._live(self._tables)
+        values = {name: getattr(live, name) for name in OpenState.__struct_fields__}
+        copies = {name: dict(one) for name, one in values.items() if isinstance(one, Mapping)}
+        return replace(live, **copies)
+
+    def _live(self, tables: Mapping[str, TableState]) -> OpenState:
+        """Return the open state as it is now, with ``tables``; what is in it may still change."""
         requests = self.requests
         return OpenState(
             requests=requests.open,
-            tables=dict(self._tables),
+            tables=tables,
             recent=self.recent.all,
-            prepared=dict(self._prepared),
+            prepared=self._prepared,
             paused=requests.paused,
             chunk_rows=requests.chunk_rows,
             delay_ms=requests.delay_ms,
-            begun=dict(self._begun),
+            begun=self._begun,
         )
 
     @property
     def changed(self) -> bool:
         """Say whether the open state or the log's start position differs from the last
-        segment's."""
-        now, before = self.requests, self._closed
-        return (
-            any(self._tables[one] != before.tables.get(one) for one in self._touched)
-            or now.open != before.requests
-            or self.recent.all != before.recent
-            or (now.paused, now.chunk_rows, now.delay_ms)
-            != (before.paused, before.chunk_rows, before.delay_ms)
-            or self._prepared != before.prepared
-            or self._begun != before.begun
-            or self._resumed_at != self._closed_from
-        )
+        segment's.
+
+        Called several times per turn, so that of many tables only the touched ones are compared.
+        """
+        before, touched = self._closed, self._touched
+        if touched and any(self._tables[one] != before.tables.get(one) for one in touched):
+            return True
+        return self._live(before.tables) != before or self._resumed_at != self._closed_from
 
     def has_content(self) -> bool:
         """Say whether a reader of the chain would miss something without the open segment."""

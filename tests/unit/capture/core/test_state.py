@@ -1,9 +1,10 @@
-"""Whether the state changed is derived: from what was sealed, not from who changed it."""
+"""Whether the state changed is derived: from what was closed, not from who changed it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -26,7 +27,7 @@ from tideline.contract.open_state import (
     TableState,
 )
 from tideline.contract.position import PostgresPosition
-from tideline.contract.request import Action, Command, DumpRequest
+from tideline.contract.request import Action, Answer, Command, DumpRequest, RequestState
 from tideline_capture.core.events import CommandArrived, PreparedSeen
 from tideline_capture.core.state import CoreState
 
@@ -37,24 +38,50 @@ def state() -> CoreState:
     return CoreState(first_manifest(), before, {}, LIMITS, POLICY)
 
 
-def test_every_part_of_the_open_state_counts(state: CoreState) -> None:
-    changes: tuple[Callable[[], None], ...] = (
-        lambda: state.change_table(TABLE, doubts=1),
-        lambda: state.accept(DumpRequest("r", (TABLE,)), [TABLE]),
-        lambda: state.update_dump("r", TableDump(TABLE, state="running")),
-        lambda: state.fail_table(TABLE, "gone"),
-        lambda: state.requests.pause(None, paused=True),
-        lambda: state.requests.tune(None, 7, None),
-        lambda: state.requests.tune(None, None, 7),
-        lambda: state.hold("xid", PostgresPosition(1)),
-        lambda: state.begin(TABLE, CapturedFrom(1)),
-        lambda: state.resume(PostgresPosition(9)),
-    )
-    for change in changes:
-        assert not state.close_segment().state_changed
-        change()
-        assert state.has_content()
+CHANGES: dict[str, tuple[Callable[[CoreState], object], ...]] = {
+    "requests": (
+        lambda state: state.accept(DumpRequest("r", (TABLE,)), [TABLE]),
+        lambda state: state.update_dump("r", TableDump(TABLE, state="running")),
+        lambda state: state.fail_table(TABLE, "gone"),
+    ),
+    "tables": (lambda state: state.change_table(TABLE, doubts=1),),
+    "recent": (lambda state: state.finish(Answer("c", RequestState.DONE)),),
+    "prepared": (lambda state: state.hold("xid", PostgresPosition(1)),),
+    "paused": (lambda state: state.requests.pause(None, paused=True),),
+    "chunk_rows": (lambda state: state.requests.tune(None, 7, None),),
+    "delay_ms": (lambda state: state.requests.tune(None, None, 7),),
+    "begun": (lambda state: state.begin(TABLE, CapturedFrom(1)),),
+}
+"""Changes of each field of the open state, to be made one after the other."""
+
+
+@pytest.mark.parametrize("field", OpenState.__struct_fields__)
+def test_every_field_of_the_open_state_counts(field: str, state: CoreState) -> None:
+    """A new field has no change here: add one, and it is seen or this fails."""
+    for change in CHANGES[field]:
+        before = state.close_segment().state
+        assert not state.changed
+        change(state)
+        assert state.changed
+        assert getattr(state.open_state(), field) != getattr(before, field)
         assert state.close_segment().state_changed
+        assert not state.changed
+
+
+def test_another_start_in_the_log_counts(state: CoreState) -> None:
+    assert not state.changed
+    state.resume(PostgresPosition(9))
+    assert state.has_content()
+    assert state.close_segment().state_changed
+
+
+@pytest.mark.parametrize("field", OpenState.__struct_fields__)
+def test_an_open_state_that_was_handed_out_stays(field: str, state: CoreState) -> None:
+    given = state.open_state()
+    before = msgspec.json.encode(given)
+    for change in CHANGES[field]:
+        change(state)
+    assert msgspec.json.encode(given) == before
 
 
 def test_what_is_undone_before_it_is_sealed_changed_nothing(state: CoreState) -> None:
