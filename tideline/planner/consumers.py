@@ -85,14 +85,14 @@ class WarehouseConsumer:
             sound = sound and not strayed(chain_index, tail, name, target)
             if sound and target.applied is not None:
                 found[name] = target.applied
-            if not target.exists and _over(name, table, self._ended):
+            if not target.exists and _has_ended(name, table, self._ended):
                 found[name] = tail.manifest_number
         return found
 
     def needs(self, table: str, tail: Manifest, state: OpenState) -> bool:
         now = state.tables[table]
-        over = _over(table, now, self._ended)
-        return not over or target_of(self._settings, tail, table, now).exists
+        ended = _has_ended(table, now, self._ended)
+        return not ended or target_of(self._settings, tail, table, now).exists
 
 
 class Rebuilding:
@@ -150,19 +150,20 @@ def register_warehouse(
         store.put(key, _stored(msgspec.structs.replace(known, ended=now)))
 
 
-def let_go(
+def removed_after_end(
     settings: Settings, store: ObjectStore, missing: Mapping[str, TableState]
 ) -> frozenset[str]:
-    """Return those of the tables with ``missing`` targets that had ended: someone has removed their
-    targets."""
+    """Return those of the tables with ``missing`` targets that had ended: the source no longer has
+    them, everything was applied, and someone has removed their targets since."""
     gone = {name: table for name, table in missing.items() if table.removed}
     key = _warehouse_key(settings)
     raw = store.get(key) if gone else None
     ended = {} if raw is None else _READER.read(raw, key).ended
-    return frozenset(name for name, table in gone.items() if _over(name, table, ended))
+    return frozenset(name for name, table in gone.items() if _has_ended(name, table, ended))
 
 
-def _over(name: str, table: TableState, ended: Mapping[str, int]) -> bool:
+def _has_ended(name: str, table: TableState, ended: Mapping[str, int]) -> bool:
+    """Return whether the source no longer has the table's generation, and all of it was applied."""
     return table.removed and ended.get(name) == table.generation
 
 

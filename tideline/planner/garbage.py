@@ -191,10 +191,10 @@ class Garbage:
         }
         plans_since = now - timedelta(days=retention.plans_days)
         consumers = known_consumers(self._settings, self._store, plans_since)
-        over = _over(consumers, tail, state)
+        unneeded = _no_longer_needed(consumers, tail, state)
         return Rules(
             applied=[consumer.applied(tail, state) for consumer in consumers],
-            deletes_before={**deletes_before, **dict.fromkeys(over, tail.last_seq)},
+            deletes_before={**deletes_before, **dict.fromkeys(unneeded, tail.last_seq)},
             pinned=frozenset(self._pinned(plans_since)),
             parts_before=now - timedelta(days=retention.parts_days),
             orphans_before=now - timedelta(days=retention.orphans_days),
@@ -276,7 +276,7 @@ class Garbage:
                 list(pool.map(self._store.delete, keys))
 
 
-def _over(consumers: Sequence[Consumer], tail: Manifest, state: OpenState) -> list[str]:
+def _no_longer_needed(consumers: Sequence[Consumer], tail: Manifest, state: OpenState) -> list[str]:
     """Return the tables that the source no longer has and no consumer will have rebuilt."""
     return [
         name

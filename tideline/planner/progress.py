@@ -96,7 +96,7 @@ class WarehouseTables:
         }
         return replace(self, tables={**self.tables, **changed})
 
-    def over(self, removed: Iterable[str]) -> Self:
+    def with_removed(self, removed: Iterable[str]) -> Self:
         """Return the tables with those ``removed`` as up to date: the source no longer has them,
         and their targets are not made again."""
         changed = {

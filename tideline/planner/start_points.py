@@ -21,7 +21,7 @@ from tideline.contract.planning.stops import FOLLOW_ALL, Policy, Stop, first_sto
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.planner.applied_chain import strayed
 from tideline.planner.chain_index import ChainIndex
-from tideline.planner.consumers import let_go
+from tideline.planner.consumers import removed_after_end
 from tideline.planner.history_parts import (
     gone_for_good,
     lost_history_remedy,
@@ -124,7 +124,7 @@ class StartPoints:
                 " warehouse.url",
             )
         missing = {n: tables[n] for n, target in targets.items() if not target.exists}
-        ended = let_go(self._settings, self._store, missing)
+        ended = removed_after_end(self._settings, self._store, missing)
         return {
             name: Start(Applied(problem=gone_for_good(name)), None)
             if name in ended and name not in named

@@ -15,7 +15,7 @@ from tideline.contract.schema import parse_table
 from tideline.contract.timeliness import Objective
 from tideline.control import ControlClient, Heard
 from tideline.planner import WarehouseTables, applied_state, recent_runs
-from tideline.planner.consumers import let_go
+from tideline.planner.consumers import removed_after_end
 from tideline.planner.merges import Planning
 from tideline.planner.table_status import TableStage
 from tideline.settings import Settings
@@ -74,7 +74,7 @@ def read_status(settings: Settings, watch: FreshnessWatch | None = None) -> Stat
         tail=None if tail is None else tail.manifest,
         state=state,
         heard=heard,
-        merged=None if warehouse_error is not None else _over(settings, state, merged),
+        merged=None if warehouse_error is not None else _with_removed(settings, state, merged),
         began_us=None if tail is None else _began_us(chain),
         now_us=time.time_ns() // 1_000,
     )
@@ -98,14 +98,14 @@ def _merged(settings: Settings) -> tuple[WarehouseTables, str | None]:
     return merged.stopped(stops), None
 
 
-def _over(settings: Settings, state: OpenState, merged: WarehouseTables) -> WarehouseTables:
+def _with_removed(settings: Settings, state: OpenState, merged: WarehouseTables) -> WarehouseTables:
     """Mark in ``merged`` the targets that were removed when nothing more was to come."""
     gone = {
         name: table
         for name, table in state.tables.items()
         if table.removed and name in merged.tables and merged.tables[name].merged is None
     }
-    return merged.over(let_go(settings, open_store(settings.store), gone))
+    return merged.with_removed(removed_after_end(settings, open_store(settings.store), gone))
 
 
 def _began_us(chain: Chain) -> int | None:
