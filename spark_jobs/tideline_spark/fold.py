@@ -10,8 +10,9 @@ The rules, in sequence order:
   before the range; the output names the columns (`UNKNOWN`) and that key (`FROM`, null: its own).
 - No value is taken across a delete or a truncate; columns then still unknown are in `MISSING`.
 
-Terms: a *life* is a run of a key's rows that one source row produced: it ends with a delete or
-with a move away, and one that begins with a move here has that move's sequence as its *link*.
+Terms: a *key lifetime* is a run of a key's rows that one source row produced. It ends with a delete
+or with a move away (`MOVED_OUT`: that move's sequence); one that begins with a move here has that
+move's sequence as `MOVED_IN`.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from tideline_spark.schemas import column as col
 from tideline_spark.working_columns import (
     ARRIVED,
     GONE,
-    LEFT,
     LIFETIME,
-    LINK,
+    LIFETIME_START,
+    MOVED_IN,
+    MOVED_OUT,
     RANK,
-    STARTS,
     known_column,
 )
 
@@ -146,7 +147,7 @@ def _filled(rows: DataFrame, shape: Shape) -> DataFrame:
     final = (
         lifetimes.withColumn(RANK, F.row_number().over(newest))
         .where(col(RANK) == 1)
-        .drop(RANK, LEFT)
+        .drop(RANK, MOVED_OUT)
         .withColumn(FROM, _key_of(shape))
     )
     for _ in range(shape.hops if shape.moved else 0):
@@ -155,7 +156,8 @@ def _filled(rows: DataFrame, shape: Shape) -> DataFrame:
 
 
 def _lifetimes(rows: DataFrame, shape: Shape) -> DataFrame:
-    """Return a row per life: its newest row, each fillable column's newest known value, its links.
+    """Return a row per key lifetime: its newest row, each fillable column's newest known value, and
+    the moves that began and ended it.
 
     A known value is a struct of value and overflow text, so that a known NULL is not unknown.
     """
@@ -165,11 +167,11 @@ def _lifetimes(rows: DataFrame, shape: Shape) -> DataFrame:
     starts = F.coalesce(starts, F.lit(True)) | col(ARRIVED)
     lifetime_id = col(SEQ) * 2 + _ends().cast("long")
     rows = (
-        rows.withColumn(STARTS, starts)
+        rows.withColumn(LIFETIME_START, starts)
         .withColumn("_tl_first", first)
-        .withColumn(LIFETIME, F.last(F.when(col(STARTS), lifetime_id), True).over(in_order))
+        .withColumn(LIFETIME, F.last(F.when(col(LIFETIME_START), lifetime_id), True).over(in_order))
     )
-    at_root = col(STARTS) & col("_tl_first") & ~col(ARRIVED)
+    at_root = col(LIFETIME_START) & col("_tl_first") & ~col(ARRIVED)
     if shape.truncate is not None:
         at_root = F.lit(False)
     kept = [*shape.schema.column_names, SEQ, TS, OP, OVERFLOW]
@@ -182,8 +184,8 @@ def _lifetimes(rows: DataFrame, shape: Shape) -> DataFrame:
     ]
     return rows.groupBy(col(LIFETIME)).agg(
         F.max_by(F.struct(*(col(name) for name in kept)), col(SEQ)).alias(_NEWEST),
-        F.max(F.when(col(ARRIVED) & col(STARTS), col(SEQ))).alias(LINK),
-        F.max(F.when(col(OP) == _MOVED_AWAY, col(SEQ))).alias(LEFT),
+        F.max(F.when(col(ARRIVED) & col(LIFETIME_START), col(SEQ))).alias(MOVED_IN),
+        F.max(F.when(col(OP) == _MOVED_AWAY, col(SEQ))).alias(MOVED_OUT),
         F.max(at_root).alias(_ROOT),
         *known,
     )
@@ -199,22 +201,24 @@ def _key_of(shape: Shape) -> Column:
 
 
 def _follow(final: DataFrame, lifetimes: DataFrame, shape: Shape) -> DataFrame:
-    """Take what a life does not know from the life that moved here (one hop)."""
+    """Take what a key lifetime does not know from the one that moved here (one hop)."""
     count = range(len(shape.fillable))
-    parents = lifetimes.where(col(LEFT).isNotNull()).select(
-        col(LEFT).alias("left"),
-        col(LINK).alias("link"),
+    parents = lifetimes.where(col(MOVED_OUT).isNotNull()).select(
+        col(MOVED_OUT).alias("moved_out"),
+        col(MOVED_IN).alias("moved_in"),
         col(_ROOT).alias("root"),
         _key_of(shape).alias("key"),
         *(col(known_column(at)).alias(f"known_{at}") for at in count),
     )
     joined = final.alias(_HERE).join(
-        parents.alias(_PARENT), col(LINK, of=_HERE) == col("left", of=_PARENT), "left"
+        parents.alias(_PARENT), col(MOVED_IN, of=_HERE) == col("moved_out", of=_PARENT), "left"
     )
-    has_parent = col("left", of=_PARENT).isNotNull()
+    has_parent = col("moved_out", of=_PARENT).isNotNull()
     return joined.select(
         col(_NEWEST, of=_HERE),
-        F.when(has_parent, col("link", of=_PARENT)).otherwise(col(LINK, of=_HERE)).alias(LINK),
+        F.when(has_parent, col("moved_in", of=_PARENT))
+        .otherwise(col(MOVED_IN, of=_HERE))
+        .alias(MOVED_IN),
         F.when(has_parent, col("root", of=_PARENT)).otherwise(col(_ROOT, of=_HERE)).alias(_ROOT),
         F.when(has_parent, col("key", of=_PARENT)).otherwise(col(FROM, of=_HERE)).alias(FROM),
         *(
@@ -242,7 +246,7 @@ def _put_out(final: DataFrame, shape: Shape) -> DataFrame:
         lambda name: name.isNotNull(),
     )
     absent = F.when(~gone & (F.size(absent) > 0), absent)
-    from_target = col(_ROOT) & col(LINK).isNull()
+    from_target = col(_ROOT) & col(MOVED_IN).isNull()
     elsewhere = from_target & absent.isNotNull() & ~col(FROM).eqNullSafe(_key_of(shape))
     values = [
         (col(known_column(places[name]))["value"] if name in places else col(_NEWEST)[name]).alias(

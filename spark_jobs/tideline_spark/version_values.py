@@ -17,9 +17,18 @@ from tideline_spark.version_context import (
     VersionContext,
     gone,
 )
-from tideline_spark.working_columns import ARRIVED, LEFT, LIFETIME, LINK, STARTS, known_column
+from tideline_spark.working_columns import (
+    ARRIVED,
+    LIFETIME,
+    LIFETIME_START,
+    MOVED_IN,
+    MOVED_OUT,
+    known_column,
+)
 
 _HOPS_MAX = 10_000
+_PARENT_MOVED_OUT = "_tl_parent_moved_out"
+_PARENT_MOVED_IN = "_tl_parent_moved_in"
 
 
 def filled(rows: DataFrame, context: VersionContext) -> DataFrame:
@@ -51,7 +60,7 @@ def filled(rows: DataFrame, context: VersionContext) -> DataFrame:
     ]
     return rows.select(
         *kept,
-        *(col(name) for name in (SEQ, OP, TS, FROM_SEQ, FROM, NEXT, NEXT_TS, END, STARTS)),
+        *(col(name) for name in (SEQ, OP, TS, FROM_SEQ, FROM, NEXT, NEXT_TS, END, LIFETIME_START)),
         _overflow(context).alias(OVERFLOW),
         F.when(F.size(absent) > 0, absent).cast(STRING_LIST).alias(PENDING),
     )
@@ -68,31 +77,32 @@ def _value(name: str) -> Column:
 
 
 def _inherit(rows: DataFrame, context: VersionContext) -> DataFrame:
-    """Take what a life does not know from the one that moved here, and so on, back to the first."""
+    """Take what a key lifetime does not know from the one that moved here, and so on, back to the
+    first."""
     names = [known_column(at) for at in range(len(context.fillable))]
     keys = list(context.schema.key)
     lifetimes = rows.groupBy(*context.key, col(LIFETIME)).agg(
-        F.max(F.when(col(ARRIVED) & col(STARTS), col(SEQ))).alias(LINK),
-        F.max(F.when(col(OP) == "m", col(SEQ))).alias(LEFT),
+        F.max(F.when(col(ARRIVED) & col(LIFETIME_START), col(SEQ))).alias(MOVED_IN),
+        F.max(F.when(col(OP) == "m", col(SEQ))).alias(MOVED_OUT),
         *(F.max_by(col(name), col(SEQ)).alias(name) for name in names),
     )
     lifetimes = lifetimes.localCheckpoint()
-    parents = lifetimes.where(col(LEFT).isNotNull()).select(
-        col(LEFT).alias("_tl_at"),
-        col(LINK).alias("_tl_further"),
+    parents = lifetimes.where(col(MOVED_OUT).isNotNull()).select(
+        col(MOVED_OUT).alias(_PARENT_MOVED_OUT),
+        col(MOVED_IN).alias(_PARENT_MOVED_IN),
         *(col(name).alias(f"{name}_there") for name in names),
     )
-    # A life inherits what was known before it began, not values of its own later rows.
-    heirs = lifetimes.where(col(LINK).isNotNull()).select(
-        *(col(name) for name in (*keys, LIFETIME, LINK)),
+    # A key lifetime inherits what was known before it began, not values of its own later rows.
+    heirs = lifetimes.where(col(MOVED_IN).isNotNull()).select(
+        *(col(name) for name in (*keys, LIFETIME, MOVED_IN)),
         *(F.lit(None).cast(lifetimes.schema[name].dataType).alias(name) for name in names),
     )
     for _ in range(_HOPS_MAX):
         heirs = (
-            heirs.join(parents, col(LINK) == col("_tl_at"), "left")
+            heirs.join(parents, col(MOVED_IN) == col(_PARENT_MOVED_OUT), "left")
             .select(
                 *(col(name) for name in (*keys, LIFETIME)),
-                col("_tl_further").alias(LINK),
+                col(_PARENT_MOVED_IN).alias(MOVED_IN),
                 *(F.coalesce(col(name), col(f"{name}_there")).alias(name) for name in names),
             )
             .localCheckpoint()
@@ -100,7 +110,7 @@ def _inherit(rows: DataFrame, context: VersionContext) -> DataFrame:
         lacking = F.lit(False)
         for name in names:
             lacking = lacking | col(name).isNull()
-        if heirs.where(col(LINK).isNotNull() & lacking).isEmpty():
+        if heirs.where(col(MOVED_IN).isNotNull() & lacking).isEmpty():
             break
     given = heirs.select(
         *(col(name).alias(f"_tl_heir_{at}") for at, name in enumerate((*keys, LIFETIME))),

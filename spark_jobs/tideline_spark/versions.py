@@ -43,7 +43,7 @@ from tideline_spark.version_context import (
     gone,
 )
 from tideline_spark.version_values import filled
-from tideline_spark.working_columns import ARRIVED, LIFETIME, ROW, STARTS
+from tideline_spark.working_columns import ARRIVED, LIFETIME, LIFETIME_START, ROW
 
 _VERSION = "_tl_version"
 
@@ -90,15 +90,18 @@ def _as_rows(seeds: DataFrame, rows: DataFrame) -> DataFrame:
 
 
 def _in_lifetimes(rows: DataFrame, context: VersionContext) -> DataFrame:
-    """Add to each row the next one of its key, what ended it before that, and its life."""
+    """Add to each row the next one of its key, what ended it before that, and its key
+    lifetime."""
     in_order = Window.partitionBy(*context.key).orderBy(col(SEQ))
     rows = rows.withColumn(NEXT, F.lead(col(SEQ)).over(in_order)).withColumn(
         NEXT_TS, F.lead(col(TS)).over(in_order)
     )
     rows = rows.withColumn(END, ended_by(col(SEQ), context.ends, col(NEXT)))
     over = F.lag(gone() | col(END).isNotNull()).over(in_order)
-    rows = rows.withColumn(STARTS, F.coalesce(over, F.lit(True)) | col(ARRIVED))
-    return rows.withColumn(LIFETIME, F.last(F.when(col(STARTS), col(SEQ)), True).over(in_order))
+    rows = rows.withColumn(LIFETIME_START, F.coalesce(over, F.lit(True)) | col(ARRIVED))
+    return rows.withColumn(
+        LIFETIME, F.last(F.when(col(LIFETIME_START), col(SEQ)), True).over(in_order)
+    )
 
 
 def _versions(rows: DataFrame, context: VersionContext) -> DataFrame:
@@ -106,7 +109,7 @@ def _versions(rows: DataFrame, context: VersionContext) -> DataFrame:
     in_order = Window.partitionBy(*context.key).orderBy(col(SEQ))
     confirms = F.lit(False)
     if context.dumped:
-        confirms = (col(OP) == DUMPED) & ~col(STARTS) & _same_as_before(in_order, context)
+        confirms = (col(OP) == DUMPED) & ~col(LIFETIME_START) & _same_as_before(in_order, context)
     opens = F.when(~confirms, col(SEQ))
     rows = rows.withColumn(_VERSION, F.last(opens, True).over(in_order)).where(~gone())
     kept = [*context.schema.column_names, SEQ, TS, OVERFLOW, PENDING]

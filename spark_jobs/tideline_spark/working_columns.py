@@ -17,14 +17,15 @@ GONE = "_tl_gone"
 """boolean: whether the row has to leave the target."""
 ARRIVED = "_tl_arrived"
 """boolean: whether an update of its key brought the row here."""
-STARTS = "_tl_begins"
-"""boolean: the row begins a life, a run of a key's rows that one row of the source produced."""
-LIFETIME = "_tl_life"
-"""int64: the life that a row is of."""
-LINK = "_tl_link"
-"""int64: the sequence of the move that began a life; NULL where none did."""
-LEFT = "_tl_left"
-"""int64: the sequence of the move that ended a life; NULL where none did."""
+LIFETIME_START = "_tl_lifetime_start"
+"""boolean: the row begins a key lifetime: a run of a key's rows that one row of the source
+produced."""
+LIFETIME = "_tl_lifetime"
+"""int64: the key lifetime that a row belongs to."""
+MOVED_IN = "_tl_moved_in"
+"""int64: the sequence of the move that began a key lifetime; NULL where none did."""
+MOVED_OUT = "_tl_moved_out"
+"""int64: the sequence of the move that ended a key lifetime; NULL where none did."""
 
 
 def known_column(at: int) -> str:
