@@ -17,7 +17,7 @@ from tideline.contract.request import (
     Command,
     RequestState,
     check_command,
-    parse_pace,
+    parse_throttle,
 )
 from tideline.control import ControlClient
 from tideline.control.client import RequestClient
@@ -44,8 +44,8 @@ def make_command(
         command_id=f"cli-{uuid.uuid4().hex}",
         action=action,
         requests=None if every else tuple(requests),
-        chunk_rows=parse_pace("--chunk-rows", chunk_rows),
-        delay_ms=parse_pace("--delay-ms", delay_ms),
+        chunk_rows=parse_throttle("--chunk-rows", chunk_rows),
+        delay_ms=parse_throttle("--delay-ms", delay_ms),
         requested_by=requester(),
     )
     check_command(command)

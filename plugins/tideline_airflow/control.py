@@ -15,7 +15,7 @@ from tideline.contract.request import (
     Command,
     RequestState,
     check_command,
-    parse_pace,
+    parse_throttle,
 )
 from tideline.control.client import RequestClient
 from tideline.control.exchange import COMMAND_WAITS
@@ -87,8 +87,8 @@ class ControlOperator(BaseOperator):
                 command_id=identity.name,
                 action=Action(self.action or given["action"]),
                 requests=None if every else tuple(requests),
-                chunk_rows=parse_pace("chunk_rows", rows),
-                delay_ms=parse_pace("delay_ms", delay),
+                chunk_rows=parse_throttle("chunk_rows", rows),
+                delay_ms=parse_throttle("delay_ms", delay),
                 requested_by=f"airflow {identity.dag_id}",
             )
             check_command(command)

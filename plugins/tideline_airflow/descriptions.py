@@ -51,7 +51,7 @@ removes files that left a table's newest version longer ago than `maintain.vacuu
 all.
 """,
     "control": """
-Pauses, resumes or cancels dumps while they run, or changes their pace.
+Pauses, resumes or cancels dumps while they run, or changes their throttle.
 
 Of the requests whose ids are given, or of all. A dump that is paused stays paused until it is
 resumed, whatever restarts. The tasks that wait for it go on waiting; one whose request is cancelled

@@ -149,7 +149,7 @@ _CONTROL = {
         enum=[action.value for action in Action],
         title="What to do",
         description="pause: no more chunks are begun; resume; cancel: the request fails, what was"
-        " read is kept; tune: another pace.",
+        " read is kept; tune: another throttle.",
     ),
     "all": Param(
         False,

@@ -49,7 +49,7 @@ def test_what_the_form_says_is_done(config: Path, worker: StubWorker) -> None:
     assert len(worker.commands) == 1
 
 
-def test_another_pace_for_all(config: Path, worker: StubWorker) -> None:
+def test_another_throttle_for_all(config: Path, worker: StubWorker) -> None:
     tell(config, action="tune", all=True, chunk_rows="default", delay_ms="20")
     (command,) = worker.commands
     assert (command.action, command.requests) == (Action.TUNE, None)

@@ -124,17 +124,17 @@ def test_tasks_and_pools(name: str) -> None:
 
 
 def test_what_each_form_offers() -> None:
-    pace = {"priority", "chunk_rows", "delay_ms", "cancel_with_task"}
+    throttle = {"priority", "chunk_rows", "delay_ms", "cancel_with_task"}
     ranges = {"key_from", "key_to", "time_column", "time_from", "time_to"}
     fields = {
         dag_id.removeprefix("tideline_"): set(dag["params"]) for dag_id, dag in look().items()
     }
     assert fields == {
         "merge": set(),
-        "repair": {"tables", "keys", *ranges, *pace},
-        "backfill": {"tables", "column", "keys", *pace},
+        "repair": {"tables", "keys", *ranges, *throttle},
+        "backfill": {"tables", "column", "keys", *throttle},
         "control": {"action", "requests", "all", "chunk_rows", "delay_ms"},
-        "verify": {"tables", "key_from", "key_to", "sample_percent", *pace},
+        "verify": {"tables", "key_from", "key_to", "sample_percent", *throttle},
         "maintain": {"tables"},
         "rebuild": {"table", "mode", "since_dump", "accept_differences", "restart"},
     }

@@ -69,9 +69,9 @@ class Shop:
     def ask(self, request_id: str, table: str, **scope: Any) -> None:
         self.control_client.ask(DumpRequest(request_id, (self.name(table),), **scope))
 
-    def tell(self, action: Action, *requests: str, **pace: str) -> None:
+    def tell(self, action: Action, *requests: str, **throttle: str) -> None:
         """A command, as the terminal gives it; to all requests without ids."""
-        command = make_command(action, requests, every=not requests, **pace)
+        command = make_command(action, requests, every=not requests, **throttle)
         assert control.run(self.pipeline.settings, command) == 0
 
     def until(self, request_id: str, what: str, holds: Callable[[Answer], bool]) -> Answer:

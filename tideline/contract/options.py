@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 Purpose = Literal["dump", "verify"]
 BOTH: tuple[Purpose, ...] = ("dump", "verify")
-THROTTLE = "Pace"
+THROTTLE = "Throttle"
 RANGE = "A range of rows"
 
 

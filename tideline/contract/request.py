@@ -193,7 +193,7 @@ class Action(StrEnum):
     TUNE = "tune"
 
 
-Pace = int | Literal["default"] | None
+Throttle = int | Literal["default"] | None
 
 
 class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -209,8 +209,8 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     version: int = written_version(REQUEST_VERSION)
     requires: tuple[str, ...] = written_features()
     requests: tuple[str, ...] | None = None
-    chunk_rows: Pace = None
-    delay_ms: Pace = None
+    chunk_rows: Throttle = None
+    delay_ms: Throttle = None
     requested_by: str = ""
 
 
@@ -298,8 +298,8 @@ def check_command(command: Command) -> None:
     _check(_command_rules(command), "command")
 
 
-def parse_pace(name: str, given: int | str | None) -> Pace:
-    """Parse a pace as it is typed; Misconfigured for what is neither a number nor ``default``,
+def parse_throttle(name: str, given: int | str | None) -> Throttle:
+    """Parse a throttle as it is typed; Misconfigured for what is neither a number nor ``default``,
     with the ``name`` of the option."""
     if given is None or given == "default":
         return None if given is None else "default"

@@ -30,7 +30,7 @@ _KEY_BYTES = 8
 """Overhead of a key, and of each of its texts, besides the text: quotes, commas, brackets."""
 
 Tuning = int | Literal["default"] | None
-"""A change of pace; None leaves a value as it is."""
+"""A change of the throttle; None leaves a value as it is."""
 
 
 class OpenRequests:
@@ -122,7 +122,7 @@ class OpenRequests:
             self._open[request_id] = replace(self._open[request_id], paused=paused)
 
     def tune(self, chosen: Iterable[str] | None, chunk_rows: Tuning, delay_ms: Tuning) -> None:
-        """Change the pace of these requests (None: of all, but those with a pace of their own)."""
+        """Change the throttle of these requests (None: of all without one of their own)."""
         if chosen is None:
             self.chunk_rows = _tuned(self.chunk_rows, chunk_rows)
             self.delay_ms = _tuned(self.delay_ms, delay_ms)

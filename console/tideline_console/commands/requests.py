@@ -95,7 +95,7 @@ def tune(
         str | None, typer.Option(help="Pause between chunks, or default.", show_default=False)
     ] = None,
 ) -> None:
-    """Change the pace of requests while they run."""
+    """Change the throttle of requests while they run."""
     _control("tune", requests, config, every=every, chunk_rows=chunk_rows, delay_ms=delay_ms)
 
 

@@ -145,7 +145,7 @@ def test_what_does_not_fit(requests: list[str], options: dict[str, Any], reason:
         make_command(Action.PAUSE, requests, **options)
 
 
-def test_paces() -> None:
+def test_throttles() -> None:
     command = make_command(Action.TUNE, [], every=True, chunk_rows="default", delay_ms="20")
     assert (command.requests, command.chunk_rows, command.delay_ms) == (None, "default", 20)
     with pytest.raises(Misconfigured, match="--delay-ms must be a number"):

@@ -106,7 +106,7 @@ def test_a_cancelled_dump_of_a_proven_table_is_followed_by_none() -> None:
     assert driver.core.state.requests.open == ()
 
 
-def test_pace() -> None:
+def test_throttle() -> None:
     """What is said of one counts more than what is said of all, and that more than the asker's."""
     driver = started()
     driver.ask("a", chunk_rows=3)
