@@ -12,12 +12,12 @@ import os
 import socket
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tideline.contract.errors import Misconfigured
-from tideline.contract.options import Option, Purpose, options_of
+from tideline.contract.options import Option, OptionKind, Purpose, options_of, parse_choice
 from tideline.contract.patterns import check_patterns
 from tideline.contract.request import DumpRequest, KeyRange, TimeRange, check_request
 from tideline.keys import Key, parse_csv, parse_json_lines
@@ -68,11 +68,15 @@ def _value(option: Option, given: Any) -> Any:
     """Read an option's value as its command gives it."""
     if given is None:
         return option.default
-    if option.kind is KeyRange:
-        return None if given == (None, None) else KeyRange(*map(_bound, given))
-    if option.kind is TimeRange:
-        return TimeRange(*given)
-    return given if option.kind is int else read_keys(given)
+    return VALUES[option.kind](option, given)
+
+
+def _as_given(_: Option, given: Any) -> Any:
+    return given
+
+
+def _key_range(_: Option, given: Any) -> KeyRange | None:
+    return None if given == (None, None) else KeyRange(*map(_bound, given))
 
 
 def _bound(text: str | None) -> Key | None:
@@ -104,3 +108,16 @@ def read_keys(path: Path) -> tuple[Key, ...]:
     if len(lengths) > 1:
         raise Misconfigured(f"the keys file {path} holds keys of {sorted(lengths)} columns")
     return keys
+
+
+VALUES: Mapping[OptionKind, Callable[[Option, Any], Any]] = {
+    OptionKind.NUMBER: _as_given,
+    OptionKind.DECIMAL: _as_given,
+    OptionKind.FLAG: _as_given,
+    OptionKind.TEXT: _as_given,
+    OptionKind.CHOICE: parse_choice,
+    OptionKind.KEY: lambda _, given: _bound(given),
+    OptionKind.KEYS: lambda _, given: read_keys(given),
+    OptionKind.KEY_RANGE: _key_range,
+    OptionKind.TIME_RANGE: lambda _, given: TimeRange(*given),
+}

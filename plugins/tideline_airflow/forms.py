@@ -7,15 +7,16 @@ renders, and native rendering takes a text such as ``1e5`` for a number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from airflow.sdk import Param
 
 from tideline.contract.modes import Mode
-from tideline.contract.options import THROTTLE, Option, Purpose, options_of
+from tideline.contract.options import THROTTLE, Option, OptionKind, Purpose, options_of
 from tideline.contract.request import KEYS_MAX, TABLES_MAX, Action, DumpRequest
 from tideline_airflow.compat import AirflowFailException
+from tideline_airflow.request_options import RENDERED
 
 TICK = 'In Airflow\'s backfill, tick "Override parameters on existing runs"'
 """Without it Airflow 3.3 makes the runs with the form's first values, whatever was typed."""
@@ -62,12 +63,7 @@ def fields(purpose: Purpose, *without: str) -> dict[str, Param]:
     ``without``."""
     made: dict[str, Param] = {}
     for option in _options(purpose, without):
-        if option.parts:
-            made |= {_name(option, part): _part(option, part) for part in option.parts}
-        elif option.kind is int:
-            made[option.name] = _number(option)
-        else:
-            made[option.name] = _keys(option)
+        made |= FIELDS[option.kind](option)
     return {**made, "cancel_with_task": CANCEL}
 
 
@@ -78,7 +74,7 @@ def values(purpose: Purpose, *without: str) -> dict[str, Any]:
         if option.parts:
             made[option.name] = _parts(option)
         else:
-            read = template if option.kind is int else param
+            read = template if option.kind in RENDERED else param
             made[option.name] = read(option.name)
     return {**made, "cancel_with_task": template("cancel_with_task")}
 
@@ -95,23 +91,39 @@ def _section(option: Option) -> dict[str, Any]:
     return {"section": option.section} if option.section else {}
 
 
-def _number(option: Option) -> Param:
+_LIMITED = {OptionKind.NUMBER: "integer", OptionKind.DECIMAL: "number"}
+
+
+def _number(option: Option) -> dict[str, Param]:
+    return _one(option, _LIMITED[option.kind], minimum=option.least, maximum=option.most)
+
+
+def _one(option: Option, kind: str, **more: Any) -> dict[str, Param]:
+    """Return the field of a single value."""
     optional = option.default is None
-    return Param(
-        option.default,
-        type=["null", "integer"] if optional else "integer",
-        minimum=option.least,
-        maximum=option.most,
+    made = Param(
+        str(option.default) if option.choices else option.default,
+        type=["null", kind] if optional else kind,
+        **more,
         title=option.title,
         description=option.help + (f" Empty: {option.empty}." if optional else ""),
         **_section(option),
     )
+    return {option.name: made}
 
 
-def _keys(option: Option) -> Param:
+def _choice(option: Option) -> dict[str, Param]:
+    return _one(option, "string", enum=list(option.choices))
+
+
+def _ranged(option: Option) -> dict[str, Param]:
+    return {_name(option, part): _part(option, part) for part in option.parts}
+
+
+def _keys(option: Option) -> dict[str, Param]:
     """Return a field of lines: without a type of its items Airflow's page takes each line for a
     text."""
-    return Param(
+    made = Param(
         None,
         type=["null", "array"],
         items={"anyOf": [_PART, _KEY]},
@@ -120,16 +132,39 @@ def _keys(option: Option) -> Param:
         description=f"{option.help} One key per line, such as 17. {_SEVERAL}",
         **_section(option),
     )
+    return {option.name: made}
+
+
+def _key(option: Option) -> dict[str, Param]:
+    words = f"{option.help} Written like a line of keys. Empty: {option.empty}."
+    return {
+        option.name: Param(
+            None, **_BOUND, title=option.title, description=words, **_section(option)
+        )
+    }
 
 
 def _part(option: Option, part: Option) -> Param:
     """Return the field of an end of a range of keys, which is written like a key; or of a text."""
-    if part.kind is str:
+    if part.kind is OptionKind.TEXT:
         words, kind = part.help, dict(_TEXT)
     else:
         words = f"{part.help} {option.help} Written like a key, or its first columns only."
         words, kind = f"{words} Empty: no bound.", dict(_BOUND)
     return Param(None, **kind, title=part.title, description=words, **_section(option))
+
+
+FIELDS: Mapping[OptionKind, Callable[[Option], dict[str, Param]]] = {
+    OptionKind.NUMBER: _number,
+    OptionKind.DECIMAL: _number,
+    OptionKind.FLAG: lambda option: _one(option, "boolean"),
+    OptionKind.TEXT: lambda option: _one(option, "string"),
+    OptionKind.CHOICE: _choice,
+    OptionKind.KEY: _key,
+    OptionKind.KEYS: _keys,
+    OptionKind.KEY_RANGE: _ranged,
+    OptionKind.TIME_RANGE: _ranged,
+}
 
 
 def _parts(option: Option) -> FromRun:

@@ -4,15 +4,26 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
-from tideline.contract.options import Option
-from tideline.contract.request import KeyRange, TimeRange
-from tideline_airflow.scope import key_range_of, keys_of, number_of, time_range_of
+from tideline.contract.options import Option, OptionKind
+from tideline_airflow.scope import (
+    choice_of,
+    decimal_of,
+    flag_of,
+    key_of,
+    key_range_of,
+    keys_of,
+    number_of,
+    time_range_of,
+)
 
 Init = Callable[..., None]
+RENDERED = frozenset({OptionKind.NUMBER, OptionKind.DECIMAL, OptionKind.FLAG})
+"""Kinds whose values may be templates: Airflow keeps and shows what it renders, so none with values
+of rows, and native rendering takes a text for a number."""
 
 
 def takes(options: Sequence[Option]) -> Callable[[Init], Init]:
@@ -40,18 +51,26 @@ def takes(options: Sequence[Option]) -> Callable[[Init], Init]:
 
 
 def templates(options: Sequence[Option]) -> tuple[str, ...]:
-    """Return the names of options without row values: Airflow keeps and shows what it renders."""
-    return tuple(option.name for option in options if option.kind is int)
+    """Return the names of the options that may be templates."""
+    return tuple(option.name for option in options if option.kind in RENDERED)
 
 
 def value_of(option: Option, given: Any, columns: int | None) -> Any:
     """Parse ``given`` as a value of ``option``, for a key of ``columns`` columns (None: not
     known)."""
-    if option.kind is KeyRange:
-        return key_range_of(given, columns)
-    if option.kind is TimeRange:
-        return time_range_of(given)
-    if option.kind is int:
-        number = number_of(option.name, given)
-        return option.default if number is None else number
-    return keys_of(given, columns)
+    if given is None or given == "":
+        return option.default
+    return VALUES[option.kind](option, given, columns)
+
+
+VALUES: Mapping[OptionKind, Callable[[Option, Any, int | None], Any]] = {
+    OptionKind.NUMBER: lambda option, given, _: number_of(option.name, given),
+    OptionKind.DECIMAL: lambda option, given, _: decimal_of(option.name, given),
+    OptionKind.FLAG: lambda _, given, __: flag_of(given),
+    OptionKind.TEXT: lambda _, given, __: str(given),
+    OptionKind.CHOICE: lambda option, given, _: choice_of(option, given),
+    OptionKind.KEY: lambda option, given, columns: key_of(given, option.name, columns),
+    OptionKind.KEYS: lambda _, given, columns: keys_of(given, columns),
+    OptionKind.KEY_RANGE: lambda _, given, columns: key_range_of(given, columns),
+    OptionKind.TIME_RANGE: lambda _, given, __: time_range_of(given),
+}

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tideline.contract.errors import Misconfigured
+from tideline.contract.options import Option, parse_choice
 from tideline.contract.request import DumpRequest, KeyRange, TimeRange, check_request
 from tideline.keys import Key, parse_line
 from tideline_airflow.compat import AirflowFailException
@@ -47,7 +48,7 @@ def key_range_of(given: Any, columns: int | None = None) -> KeyRange | None:
     unknown = sorted(set(given) - {"from", "to"}) if isinstance(given, Mapping) else [""]
     if unknown:
         raise AirflowFailException('key_range must be {"from": key, "to": key}, or one of them')
-    start, end = (_bound(given.get(end), f"key_{end}", columns) for end in ("from", "to"))
+    start, end = (key_of(given.get(end), f"key_{end}", columns) for end in ("from", "to"))
     return None if start is None and end is None else KeyRange(start, end)
 
 
@@ -87,12 +88,28 @@ def number_of(name: str, given: Any) -> int | None:
         raise AirflowFailException(f"{name} must be a whole number") from None
 
 
+def decimal_of(name: str, given: Any) -> float:
+    """Parse a number that need not be whole, or a template that gave one."""
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        raise AirflowFailException(f"{name} must be a number") from None
+
+
+def choice_of(option: Option, given: Any) -> Any:
+    """Parse one of the choices of ``option``."""
+    try:
+        return parse_choice(option, given)
+    except Misconfigured as error:
+        raise AirflowFailException(f"{error}; correct it and trigger again") from None
+
+
 def flag_of(given: Any) -> bool:
     """Parse a truth value, or a template that gave one."""
     return str(given).lower() in ("true", "1")
 
 
-def _bound(given: Any, name: str, columns: int | None) -> Key | None:
+def key_of(given: Any, name: str, columns: int | None) -> Key | None:
     """Parse a bound, which may name the first columns of a key only: any number of values will
     do."""
     if isinstance(given, str):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from threading import Timer
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from airflow.sdk import BaseOperator
@@ -18,7 +18,7 @@ from devtools.services.valkey import ValkeyServer
 from tests.airflow.stub_worker import StubWorker
 from tests.airflow.task_context import FakeRun, TaskContext
 from tideline import planner
-from tideline.contract.options import Option, options_of
+from tideline.contract.options import Option, OptionKind, options_of
 from tideline.contract.request import (
     Answer,
     DumpRequest,
@@ -33,7 +33,7 @@ from tideline.control import ControlClient
 from tideline.control.client import RequestClient
 from tideline.control.exchange import End, ExchangeResult, Waits
 from tideline.settings import Settings
-from tideline_airflow import forms
+from tideline_airflow import forms, request_options
 from tideline_airflow.compat import (
     AirflowException,
     AirflowFailException,
@@ -349,9 +349,50 @@ def test_no_key_is_in_what_airflow_shows(
 
 
 class WiderRequest(DumpRequest, frozen=True):
-    """A request with one option more than there is."""
+    """A request with options of other kinds than there are."""
 
     rest_ms: Annotated[int | None, Option("Rest", "Rests.", least=0, most=50, empty="none")] = None
+    share: Annotated[float, Option("Share", "Of it.", least=0.5, most=1.5)] = 1.0
+    gently: Annotated[bool, Option("Gently", "Whether it is.")] = False
+    note: Annotated[str | None, Option("Note", "Any text.", empty="none")] = None
+    side: Annotated[Literal["left", "right"], Option("Side", "Where.")] = "left"
+    first_key: Annotated[tuple[str, ...] | None, Option("First", "From.", empty="all")] = None
+
+
+def test_every_kind_of_option_has_a_field_and_a_parser() -> None:
+    for table in (forms.FIELDS, request_options.VALUES):
+        assert set(table) == set(OptionKind)
+
+
+def test_values_of_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "DumpRequest", WiderRequest)
+    names = ("rest_ms", "share", "gently", "note", "side", "first_key")
+    schemas = {name: forms.fields("dump")[name].schema for name in names}
+    assert {name: schema["type"] for name, schema in schemas.items()} == {
+        "rest_ms": ["null", "integer"],
+        "share": "number",
+        "gently": "boolean",
+        "note": ["null", "string"],
+        "side": "string",
+        "first_key": ["null", "string", "array"],
+    }
+    assert schemas["side"]["enum"] == ["left", "right"]
+    asked = forms.values("dump")
+    assert {name for name in names if isinstance(asked[name], str)} == {
+        "rest_ms",
+        "share",
+        "gently",
+    }
+    options = {option.name: option for option in options_of(WiderRequest)}
+    texts = ("7", "0.5", "True", "1e5", "right", "1,2")
+    given = zip(names, texts, strict=True)
+    found = [request_options.value_of(options[name], text, 2) for name, text in given]
+    assert found == [7, 0.5, True, "1e5", "right", ("1", "2")]
+    empty = [request_options.value_of(options[name], "", None) for name in names]
+    assert empty == [None, 1.0, False, None, "left", None]
+    for name, wrong in (("share", "much"), ("side", "up")):
+        with pytest.raises(AirflowFailException, match=f"{name} must be"):
+            request_options.value_of(options[name], wrong, None)
 
 
 def test_a_number_that_a_request_declares_is_a_field_and_an_argument(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 import typer
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.unit.repository.pages import ROOT, page
 from tideline.contract.errors import Misconfigured
-from tideline.contract.options import Option, options_of
+from tideline.contract.options import Option, OptionKind, options_of
 from tideline.contract.request import DumpRequest
 from tideline_console import app as entry
 from tideline_console import requests as made
@@ -37,11 +38,39 @@ def test_the_files_exist_and_are_few(title: str) -> None:
         assert (ROOT / "docs" / path).exists(), path
 
 
+def test_the_page_of_an_option_names_few_files_of_the_product() -> None:
+    """Of every kind of value there is: the tables of kinds are full, and are not touched."""
+    named = {path for step in steps("Adding a dump option") for path in product_files(step)}
+    assert 2 <= len(named) <= FILES_MAX
+    tables = (request_options.PARAMETERS, made.VALUES)
+    assert [set(table) for table in tables] == [set(OptionKind)] * len(tables)
+
+
+def product_files(text: str) -> set[str]:
+    """The Python files of the product that a text names."""
+    return {path for path in re.findall(r"`([\w/]+\.py)`", text) if not path.startswith("tests/")}
+
+
+class Mood(StrEnum):
+    CALM = "calm"
+    HASTY = "hasty"
+
+
 class WiderRequest(DumpRequest, frozen=True):
-    """A request with one option more than there is."""
+    """A request with options of other kinds than there are."""
 
     rest_ms: Annotated[
         int | None, Option("Rest", "Rests now and then.", least=0, most=50, purposes=("dump",))
+    ] = None
+    share: Annotated[
+        float | None, Option("Share", "Of the source.", least=0.5, most=1.5, purposes=("dump",))
+    ] = None
+    gently: Annotated[bool, Option("Gently", "Whether it is.", purposes=("dump",))] = False
+    note: Annotated[str | None, Option("Note", "Any text.", purposes=("dump",))] = None
+    mood: Annotated[Mood, Option("Mood", "How it runs.", purposes=("dump",))] = Mood.CALM
+    side: Annotated[Literal["left", "right"], Option("Side", "Where.", purposes=("dump",))] = "left"
+    first_key: Annotated[
+        tuple[str, ...] | None, Option("First key", "It begins there.", purposes=("dump",))
     ] = None
 
 
@@ -52,8 +81,22 @@ def _wider(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(made, "DumpRequest", WiderRequest)
 
 
+def test_an_option_of_a_type_that_no_kind_has_is_refused() -> None:
+    class Unknown(DumpRequest, frozen=True):
+        odd: Annotated[dict[str, int] | None, Option("Odd", "Not known.")] = None
+
+    with pytest.raises(TypeError, match=r"Unknown\.odd lacks a kind of option: dict\[str, int\]"):
+        options_of(Unknown)
+
+    class Vague(DumpRequest, frozen=True):
+        mood: Annotated[Mood | None, Option("Mood", "Of no default.")] = None
+
+    with pytest.raises(TypeError, match=r"Vague\.mood lacks a default"):
+        options_of(Vague)
+
+
 @pytest.mark.usefixtures("_wider")
-def test_a_number_that_a_request_declares_is_an_option_of_the_command() -> None:
+def test_what_a_request_declares_is_an_option_of_the_command() -> None:
     asked: list[DumpRequest] = []
     app = typer.Typer()
 
@@ -76,9 +119,34 @@ def test_a_number_that_a_request_declares_is_an_option_of_the_command() -> None:
     assert "Rests now and then." in runner.invoke(app, ["dump", "--help"]).output
 
 
+@pytest.mark.usefixtures("_wider")
+def test_so_is_a_value_of_any_other_kind() -> None:
+    asked: list[tuple[object, ...]] = []
+    app = typer.Typer()
+
+    @app.command()
+    @request_options.request_options("dump")
+    def dump(tables: list[str], **options: Any) -> None:
+        kept: Any = made.make_request(tables, **options)
+        asked.append((kept.gently, kept.note, kept.mood, kept.side, kept.share, kept.first_key))
+
+    runner = CliRunner()
+    texts = "--gently --note 1e5 --mood hasty --side right --share 0.5 --first-key 1,2"
+    for words in ("", texts):
+        done = runner.invoke(app, ["a.b", *words.split()])
+        assert done.exit_code == 0, done.output
+    assert asked == [
+        (False, None, Mood.CALM, "left", None, None),
+        (True, "1e5", Mood.HASTY, "right", 0.5, ("1", "2")),
+    ]
+    refused = runner.invoke(app, ["a.b", "--mood", "wild"])
+    assert isinstance(refused.exception, Misconfigured)
+    assert str(refused.exception) == "mood must be one of: calm, hasty"
+
+
 def test_the_limits_of_a_number_are_a_rule_of_requests() -> None:
     for option in options_of(DumpRequest):
-        if option.kind is int:
+        if option.kind is OptionKind.NUMBER:
             assert option.least is not None and option.most is not None
             purpose = option.purposes[0]
             for wrong in (option.least - 1, option.most + 1):
