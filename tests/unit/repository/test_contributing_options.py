@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.unit.repository.pages import ROOT, page
+from tests.unit.repository.pages import ROOT, code_tokens, page
 from tideline.contract.errors import Misconfigured
 from tideline.contract.options import Option, OptionKind, options_of
 from tideline.contract.request import DumpRequest
@@ -185,3 +185,21 @@ def test_each_command_is_a_function_of_the_commands_folder() -> None:
         file = Path(inspect.getsourcefile(inspect.unwrap(command)) or "")
         assert file.parent == folder
         assert inspect.getdoc(command)
+
+
+def test_few_files_know_a_command_by_its_name() -> None:
+    """The three that the page's steps name, in the command line; what the command is about may
+    be named in others too, and all together are few."""
+    [command] = re.findall(r"as they do `(\w+)`", page("Adding a CLI command"))
+    assert command in {one.__name__ for one in entry._COMMANDS}
+    named = re.findall(r"^\d\. [^`]*`([^`]+\.py)`", page("Adding a CLI command"), re.MULTILINE)
+    expected = {ROOT / path.replace("<command>", command) for path in named}
+    console = ROOT / "console" / "tideline_console"
+    assert {path for path in console.rglob("*.py") if names(path, command)} == expected
+    folders = ("tideline", "capture", "spark_jobs", "console", "plugins", "dags")
+    product = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    assert len([path for path in product if names(path, command)]) <= FILES_MAX
+
+
+def names(path: Path, word: str) -> bool:
+    return any(re.search(rf"\b{word}\b", token) for token in code_tokens(path.read_text()))
