@@ -27,7 +27,9 @@ OURS = ("tideline", "tideline_capture", "tideline_console", "tideline_spark", "t
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "obstore": ("planner", "postgres", "mysql"),
+    "stamina": ("planner", "postgres", "mysql"),
     "deltalake": ("planner",),
+    "structlog": ("postgres", "mysql"),
     "pyarrow": ("capture",),
     "numpy": ("postgres", "mysql"),
     "isal": ("postgres", "mysql"),
@@ -37,6 +39,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "pymysqlreplication": ("mysql",),
     "pyspark": ("spark",),
     "openlineage": ("lineage",),
+    "requests": ("lineage",),
 }
 """The extras that bring each optional package, by the name that it is imported by."""
 

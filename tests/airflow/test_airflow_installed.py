@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.installed import build, environment
+from tests.fixtures.installed import IMPORT_ALL, build, environment
 
 pytestmark = pytest.mark.timeout(1_800)
 
@@ -82,3 +82,5 @@ def test_airflow_finds_provider_plugin_and_dags(tmp_path: Path) -> None:
     parsed = run(PARSE, folder)
     assert parsed["errors"] == {}
     assert len(parsed["dags"]) == 7  # type: ignore[arg-type]
+    imported = run(IMPORT_ALL, "tideline_airflow", "tideline_dags")
+    assert imported["modules"] > 25, imported  # type: ignore[operator]

@@ -89,7 +89,7 @@ def test_these_need_no_extra(tmp_path: Path) -> None:
 
 
 def test_the_planner_alone_names_the_other_extra(tmp_path: Path) -> None:
-    others = tuple(name for name in EXTRAS if name not in ("obstore", "deltalake"))
+    others = tuple(name for name in EXTRAS if name not in ("obstore", "stamina", "deltalake"))
     lines = ("status --metrics", "inspect rows a")
     for line, (_, reported) in outcomes(tmp_path, "postgresql://u@h/d", lines, others).items():
         assert "pip install 'tideline-cdc[capture]'" in reported, (line, reported)
