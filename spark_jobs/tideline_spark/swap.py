@@ -26,7 +26,6 @@ from tideline.contract.modes import Mode
 from tideline.contract.plan import CommitMetadata, Plan, PlannedSwap, newest_generation
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline_spark.attempts import Overtaken, Patience
-from tideline_spark.comparable import SET_ASIDE, Side, differences
 from tideline_spark.describe import carry_over
 from tideline_spark.failures import unexpected
 from tideline_spark.files import remove_folder
@@ -39,6 +38,7 @@ from tideline_spark.plan_checks import check_owner
 from tideline_spark.planned_manifests import PlannedManifests
 from tideline_spark.schemas import column as col
 from tideline_spark.table_receipts import failed_swap, receipt_of
+from tideline_spark.verification.comparable import SET_ASIDE, Side, differences
 
 BEFORE_SWAP = "before-swap"
 AFTER_SWAP = "after-swap"

@@ -27,7 +27,7 @@ from tideline.contract.verification import (
 from tideline_spark.entry import run_job
 from tideline_spark.files import read_document, write_document
 from tideline_spark.session import side_by_side
-from tideline_spark.table_check import ComparisonRun
+from tideline_spark.verification.comparison_run import ComparisonRun
 
 
 def run_verification(

@@ -236,8 +236,8 @@ def test_what_does_not_add_up_is_refused(spark: SparkSession, tmp_path: Path) ->
 
 def test_a_rebuilt_table_is_compared_as_a_bag(spark: SparkSession, tmp_path: Path) -> None:
     from tideline.contract.modes import Mode
-    from tideline_spark.comparable import NOT_COMPARABLE, Side, differences
     from tideline_spark.schemas import STRING_MAP, part_schema
+    from tideline_spark.verification.comparable import NOT_COMPARABLE, Side, differences
 
     fields = part_schema(SCHEMA, moved=False)
     row = dict.fromkeys(fields.names) | {"a": 1, "f": 0.0}

@@ -116,7 +116,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_spark.maintain": PROGRAM | {"time"},
     "tideline_spark.merge": PROGRAM | POOL | {"time"},
     "tideline_spark.session": frozenset({"pathlib"}),
-    "tideline_spark.table_check": frozenset({"time"}),
+    "tideline_spark.verification.comparison_run": frozenset({"time"}),
     "tideline_spark.table_receipts": frozenset({"time"}),
     "tideline_spark.verify": PROGRAM | POOL,
     # Commands: what each shows or starts.

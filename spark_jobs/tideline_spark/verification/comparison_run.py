@@ -27,9 +27,14 @@ from tideline.contract.verification import (
     VerificationOutcome,
     VerifyPlan,
 )
-from tideline_spark.check_parts import SourceRows, as_planned, read_chunks, read_touched
-from tideline_spark.checked_target import modes_of
-from tideline_spark.comparison import (
+from tideline_spark.failures import unexpected
+from tideline_spark.formats.registry import open_target
+from tideline_spark.modes import mode_of
+from tideline_spark.pending import Keys, key_text
+from tideline_spark.ranges import spans_of, within
+from tideline_spark.schemas import column as col
+from tideline_spark.verification.checked_target import modes_of
+from tideline_spark.verification.comparison import (
     COLUMNS,
     DIFFERENT,
     EXTRA,
@@ -43,12 +48,12 @@ from tideline_spark.comparison import (
     compare,
     twins,
 )
-from tideline_spark.failures import unexpected
-from tideline_spark.formats.registry import open_target
-from tideline_spark.modes import mode_of
-from tideline_spark.pending import Keys, key_text
-from tideline_spark.ranges import spans_of, within
-from tideline_spark.schemas import column as col
+from tideline_spark.verification.verification_parts import (
+    SourceRows,
+    as_planned,
+    read_chunks,
+    read_touched,
+)
 
 _COUNTED = (MISSING, EXTRA, DIFFERENT, SEQUENCE)
 

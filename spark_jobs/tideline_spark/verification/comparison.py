@@ -29,7 +29,7 @@ PAIR = "_tl_pair"
 """Column: both sides have the row."""
 MISSING, EXTRA, DIFFERENT, SEQUENCE = "missing", "extra", "different", "sequence"
 
-_M = "_tl_moving"
+_M = "_tl_changed"
 _THERE = "_tl_there"
 _FLOATS = (types.FloatType, types.DoubleType)
 
