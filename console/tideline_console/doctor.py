@@ -69,7 +69,7 @@ def _without_queue(found: Finding) -> Finding:
     """Lower a finding about the queue: without it capture only lacks requests."""
     if found.level != "error":
         return found
-    text = f"{found.message}: capture runs without it, dumps and proofs cannot be asked for"
+    text = f"{found.message}: capture runs without it, dumps and verifications cannot be requested"
     return warning(found.name, text, found.fix)
 
 

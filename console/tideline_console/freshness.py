@@ -65,8 +65,8 @@ def lateness(
 ) -> Lateness | None:
     """Return why ``table`` is late; None when it is not, or the source no longer has it.
 
-    ``found`` is its state in the chain without the doubts that a proof has ended, ``doubt`` what
-    the warehouse's side of it waits for.
+    ``found`` is its state in the chain without the doubts that a verification has ended, ``doubt``
+    what the warehouse's side of it waits for.
     """
     if found.removed:
         return None

@@ -1,4 +1,4 @@
-"""``tideline verify``: proves tables equal to their source, or names what differs."""
+"""``tideline verify``: compares tables with their source, and names what differs."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class ConsoleWork:
 def _print(result: Verification) -> None:
     print_table(
         ("table", "result", "rows", "missing", "extra", "different", "sequence", "duplicate",
-         "moving", "pending", "repaired"),
+         "changing", "pending", "repaired"),
         (
             (
                 one.table,
@@ -117,7 +117,7 @@ def _print(result: Verification) -> None:
                 one.different,
                 one.sequence,
                 one.duplicates,
-                one.moving,
+                one.changing,
                 one.pending,
                 one.repaired,
             )
@@ -155,7 +155,7 @@ def verdict(table: TableResult) -> str:
     if table.outcome is VerificationOutcome.EQUAL:
         return f"equal{at}{share}"
     if table.outcome is VerificationOutcome.CHANGING:
-        return f"moving: {table.moving:,} keys, the others equal{at}{share}"
+        return f"changed: {table.changing:,} keys, the others equal{at}{share}"
     if table.outcome is VerificationOutcome.DIFFERS:
         return f"{table.differences:,} keys differ{at}{share}"
-    return "not proven"
+    return "not compared"

@@ -73,9 +73,9 @@ def _round(
     )
     found = []
     compared = _of_spark(lambda: found.append(run_verification(spark, planned.plan)))
-    [proof] = found[0].tables
-    if (proof.outcome, proof.rows) != (VerificationOutcome.EQUAL, rows):
-        raise AssertionError(f"the table is {proof.outcome.value}, {proof.rows} rows of {rows}")
+    [table] = found[0].tables
+    if (table.outcome, table.rows) != (VerificationOutcome.EQUAL, rows):
+        raise AssertionError(f"the table is {table.outcome.value}, {table.rows} rows of {rows}")
     return dumped, merged, read, compared
 
 

@@ -161,10 +161,10 @@ class _DagSet:
                 **self._config,
             )
             compare = CompareOperator(task_id="compare", reads=read.output, **self._spark)
-            moving = ChangedKeysOperator(task_id="moving", compared=compare.output)
+            changed = ChangedKeysOperator(task_id="moving", compared=compare.output)
             read_again = ReadOperator.partial(
                 task_id="read_again", keys=changed_keys, cancel_with_task=cancel, **self._config
-            ).expand(tables=moving.output)
+            ).expand(tables=changed.output)
             compare_again = CompareOperator(
                 task_id="compare_again",
                 reads=read_again.output,

@@ -28,7 +28,7 @@ the source lacks. Where the settings name tables, each interval is also read onc
 it ends; without them such runs are skipped.
 """,
     "verify": """
-Proves warehouse tables equal to their source, or names what differs.
+Compares warehouse tables with their source, and names what differs.
 
 The worker reads the tables in chunks between watermarks, Spark compares them with the warehouse
 column by column at that very position; nothing is paused. What changed meanwhile is read and

@@ -224,12 +224,12 @@ def describe_result(table: TableResult) -> str:
 def _result_in_words(table: TableResult) -> str:
     if table.outcome is VerificationOutcome.NOT_COMPARED:
         hint = "" if table.hint is None else f" ({table.hint})"
-        return f"{table.table} could not be proven: {table.reason}{hint}"
+        return f"{table.table} could not be compared: {table.reason}{hint}"
     at = f"at seq {table.seq}, source time {table.source_time_us or 'unknown'}"
     if table.outcome is VerificationOutcome.EQUAL:
         return f"{table.table} is equal {at}: {table.rows} rows"
     if table.outcome is VerificationOutcome.CHANGING:
-        return f"{table.table}: {table.moving} keys keep moving, the others are equal {at}"
+        return f"{table.table}: {table.changing} keys changed meanwhile, the others are equal {at}"
     counts = (
         f"{table.missing} missing, {table.extra} extra, {table.different} different,"
         f" {table.sequence} with a wrong sequence, {table.duplicates} twice"
@@ -246,7 +246,7 @@ def _summary(result: Verification) -> dict[str, Any]:
                 "proof": one.outcome.value,
                 "seq": one.seq,
                 "differences": one.differences,
-                "moving": one.moving,
+                "moving": one.changing,
             }
             for one in result.tables
         },

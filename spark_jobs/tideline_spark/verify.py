@@ -33,7 +33,7 @@ from tideline_spark.verification.comparison_run import ComparisonRun
 def run_verification(
     spark: SparkSession, plan: VerifyPlan, *, tables_at_once: int | None = None
 ) -> Verification:
-    """Compare every table of ``plan``; a table's proof has the reason if that failed.
+    """Compare every table of ``plan``; a table's result has the reason if that failed.
 
     ``tables_at_once`` are compared in parallel; None: one for each core.
     """
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _described(table: TableResult) -> str:
-    reason = table.reason or f"{table.differences} keys differ, {table.moving} were set aside"
+    reason = table.reason or f"{table.differences} keys differ, {table.changing} changed meanwhile"
     return f"{table.table} {table.outcome.value}: {reason}"
 
 

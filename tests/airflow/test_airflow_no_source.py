@@ -59,10 +59,10 @@ def put(option, data):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
 if "--result" in words:
-    proof = TableResult(
+    result = TableResult(
         "{table}", VerificationOutcome.EQUAL, seq=40, rows=9, target_version=3, app_id="app"
     )
-    put("--result", encode_verification(Verification("v", "shop", "i", "r", (proof,))))
+    put("--result", encode_verification(Verification("v", "shop", "i", "r", (result,))))
 elif "--order" in words:
     put("--receipt", msgspec.json.encode(MaintenanceReceipt("m", "shop", ())))
 else:
@@ -156,7 +156,7 @@ def test_every_operator_runs_without_the_password(
     compared = run(CompareOperator, "compare", reads=read)
     assert compared["tables"][TABLE]["proof"] == "equal"
     assert run(ChangedKeysOperator, "moving", compared=compared) == []
-    assert run(ResultOperator, "proof", compared=compared)[TABLE]["proof"] == "equal"
+    assert run(ResultOperator, "report", compared=compared)[TABLE]["proof"] == "equal"
     with pytest.raises((AirflowFailException, Misconfigured), match=TABLE):
         run(RebuildOperator, "rebuild", table=TABLE)  # There is no target yet.
     assert run.ran == operators()

@@ -56,7 +56,7 @@ T = "public.orders"
 READ = {"request_id": "r1", "manifest_number": 7, "tables": {T: 9}}
 EQUAL = TableResult(T, VerificationOutcome.EQUAL, seq=40, rows=9, target_version=3, app_id="app")
 CHANGING = replace(
-    EQUAL, outcome=VerificationOutcome.CHANGING, moving=1, changed_keys=(("canary-7",),)
+    EQUAL, outcome=VerificationOutcome.CHANGING, changing=1, changed_keys=(("canary-7",),)
 )
 DIFFERS = replace(
     EQUAL,
@@ -77,16 +77,16 @@ class Submit:
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         (folder / "calls.json").write_text("[]")
 
-    def shall(self, *proofs: TableResult | None, exit_code: int = 0) -> None:
-        """The proof that each call leaves, None for no result at all."""
+    def shall(self, *results: TableResult | None, exit_code: int = 0) -> None:
+        """The result that each call leaves, None for no result at all."""
         script = [
             {
                 "result": None
-                if proof is None
-                else encode_verification(Verification("id", "shop", "i", "r1", (proof,))).decode(),
+                if one is None
+                else encode_verification(Verification("id", "shop", "i", "r1", (one,))).decode(),
                 "exit": exit_code,
             }
-            for proof in proofs
+            for one in results
         ]
         (self.folder / "script.json").write_text(json.dumps(script))
 
@@ -166,8 +166,8 @@ def test_keys_that_moved_are_read_again(
     summary = compare.execute(TaskContext(compare).values)
     assert summary["again"] == [[T]]
     assert "canary" not in json.dumps(summary)
-    moving = ChangedKeysOperator(task_id="moving", compared=summary)
-    assert moving.execute(TaskContext(moving).values) == [[T]]
+    changed = ChangedKeysOperator(task_id="moving", compared=summary)
+    assert changed.execute(TaskContext(changed).values) == [[T]]
     read = ReadOperator(task_id="read_again", tables=[T], keys=changed_keys, config=str(config))
     context = TaskContext(read).values
     context["ti"].map_index = 0
@@ -186,18 +186,19 @@ def test_keys_that_moved_are_read_again(
         assert both["tables"][T] == {"proof": "equal", "seq": 40, "differences": 0, "moving": 0}
         kept = read_verification(settings, both["verify_id"])
         assert kept is not None
-        assert (kept.tables[0].proven_later, kept.tables[0].later_seq) == (1, 50)
+        assert (kept.tables[0].compared_later, kept.tables[0].later_seq) == (1, 50)
     report = ResultOperator(task_id="report", compared=summary, config=str(config))
     assert report.execute(TaskContext(report).values)[T]["proof"] == "equal"
 
 
 @pytest.mark.parametrize(
-    "proof", [DIFFERS, TableResult(T, VerificationOutcome.NOT_COMPARED, reason="it is quarantined")]
+    "result",
+    [DIFFERS, TableResult(T, VerificationOutcome.NOT_COMPARED, reason="it is quarantined")],
 )
 def test_the_report_fails_with_names_and_no_keys(
-    compare: CompareOperator, submit: Submit, config: Path, proof: TableResult
+    compare: CompareOperator, submit: Submit, config: Path, result: TableResult
 ) -> None:
-    submit.shall(proof, exit_code=1)
+    submit.shall(result, exit_code=1)
     summary = compare.execute(TaskContext(compare).values)
     report = ResultOperator(task_id="report", compared=summary, config=str(config))
     with pytest.raises(AirflowFailException, match=r"public\.orders") as failed:

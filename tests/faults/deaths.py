@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from tests.faults.camera import Camera, Image
 from tests.faults.every_mode import LOG, NOW, PAST, TABLES, EveryMode
-from tests.faults.jobs import Jobs, proof_plan, unique
+from tests.faults.jobs import Jobs, unique, verify_plan
 from tideline.contract.maintenance import MaintenanceOutcome
 from tideline.contract.modes import Mode
 from tideline.contract.receipt import Outcome, Receipt
@@ -126,17 +126,19 @@ class Deaths:
 
     def verify(self) -> None:
         """`NOW` is proven equal; and while it is damaged it is not, however often it is tried."""
-        plan = proof_plan(self.tables, unique("v"))
+        plan = verify_plan(self.tables, unique("v"))
         self._die("verify", lambda jobs: _is(jobs.verify(plan).outcome, VerificationOutcome.EQUAL))
         self._camera.shoot("equal")
         (equal,) = self._camera.album()
         target, key = self.tables.target(NOW), self._random.choice(self.tables.rows(NOW))["id"]
         damage = f"UPDATE delta.`{target}` SET a = 'damaged' WHERE id = {key}"  # noqa: S608
         self._spark.newSession().sql(damage)
-        plan = proof_plan(self.tables, unique("v"))
+        plan = verify_plan(self.tables, unique("v"))
         for _ in range(2):
-            proof = self._plain.verify(plan)
-            assert [(one.key, one.columns) for one in proof.keys] == [((str(key),), ("a",))], proof
+            result = self._plain.verify(plan)
+            assert [(one.key, one.columns) for one in result.keys] == [((str(key),), ("a",))], (
+                result
+            )
         self._camera.restore(equal)
         shutil.rmtree(equal.folder)
 

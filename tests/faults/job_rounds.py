@@ -101,7 +101,7 @@ def _round(
     troubles.ruined_parts(plan, {random_.choice(TABLES): random_.choice(sorted(RUINS))})
     troubles.over(plan)
     troubles.ruined_rebuild(random_.choice(sorted(RUINS)))
-    troubles.ruined_proof(random_.choice(sorted(RUINS)))
+    troubles.ruined_verification(random_.choice(sorted(RUINS)))
     deaths.rebuild()
     deaths.verify()
     _killed(spark, tables, counts, random_)

@@ -113,11 +113,11 @@ class Jobs:
         with self.still:
             store_verification(self.tables.history.settings, result)
         self.on_point("stored")
-        (proof,) = result.tables
-        return proof
+        (table,) = result.tables
+        return table
 
 
-def proof_plan(tables: EveryMode, name: str) -> VerifyPlan:
+def verify_plan(tables: EveryMode, name: str) -> VerifyPlan:
     """Compares `NOW`, which must be merged, with what its source holds, read as one chunk."""
     history = tables.history
     settings, schema = history.settings, history.schemas[NOW]

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from tests.faults.every_mode import KEYED, EveryMode
-from tests.faults.jobs import Jobs, proof_plan, unique
+from tests.faults.jobs import Jobs, unique, verify_plan
 from tideline.contract.errors import Fenced, Unavailable
 from tideline.contract.maintenance import MaintenanceOutcome
 from tideline.contract.modes import Mode
@@ -38,12 +38,12 @@ class Races:
         """Two merges (of ``names``), files that are put together, and a verification of the version
         before, which finds no difference. Everything is merged by now."""
         tables, plain = self._tables, Jobs(self._spark, self._tables)
-        proof = proof_plan(tables, unique("v"))
+        plan = verify_plan(tables, unique("v"))
         tables.more(16)
         starts = threading.Barrier(2, timeout=_PATIENCE_S)
         merge = [self._merge(starts, *names), self._merge(starts, *names)]
         upkeep = self._maintain(*(name for name in names or KEYED if name in KEYED))
-        *_, reported = _together(*merge, upkeep, lambda: plain.verify(proof).outcome)
+        *_, reported = _together(*merge, upkeep, lambda: plain.verify(plan).outcome)
         assert reported in (VerificationOutcome.EQUAL, VerificationOutcome.NOT_COMPARED), reported
         self.counts[f"verified {reported}"] += 1
         self._ends(plain)

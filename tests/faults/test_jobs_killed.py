@@ -60,7 +60,7 @@ def test_a_warehouse_lives_through_everything(spark: SparkSession, tmp_path: Pat
     troubles.ruined_parts(plan, {NOW: "flipped", LOG: "gone"})
     assert counts["parts named"] == 2
     deaths.merge(plan.plan_id, NOW, LOG)
-    troubles.ruined_proof("torn")
+    troubles.ruined_verification("torn")
     races.merges(NOW)
     deaths.verify()
     deaths.rebuild(twice=False)

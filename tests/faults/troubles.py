@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.faults.every_mode import LOG, EveryMode
-from tests.faults.jobs import Jobs, proof_plan, unique
+from tests.faults.jobs import Jobs, unique, verify_plan
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.contract.verification import VerificationOutcome
@@ -146,17 +146,17 @@ class Troubles:
         self._plain.rebuild(LOG, tables.modes[LOG])
         tables.check()
 
-    def ruined_proof(self, name: str) -> None:
+    def ruined_verification(self, name: str) -> None:
         """A verification part is not what it was: nothing is said of the table."""
-        plan = proof_plan(self._tables, unique("v"))
+        plan = verify_plan(self._tables, unique("v"))
         key = plan.tables[0].chunks[0].key
         assert key is not None
         with self._ruined(name, key, plan.store_url):
-            proof = self._plain.verify(plan)
-        assert proof.outcome is VerificationOutcome.NOT_COMPARED, proof
-        assert "CorruptData" in (proof.reason or ""), proof
-        assert key.rpartition("/")[2] in (proof.reason or ""), proof
-        assert proof.hint, proof
+            result = self._plain.verify(plan)
+        assert result.outcome is VerificationOutcome.NOT_COMPARED, result
+        assert "CorruptData" in (result.reason or ""), result
+        assert key.rpartition("/")[2] in (result.reason or ""), result
+        assert result.hint, result
         assert self._plain.verify(plan).outcome is VerificationOutcome.EQUAL
 
     def full_disk(self, plan: Plan, bytes_max: int) -> None:

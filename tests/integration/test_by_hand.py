@@ -141,9 +141,9 @@ def test_the_parts_by_hand(
     assert warehouse(tmp_path) == expected
     with capturing(config):
         assert "equal at seq" in run("verify", "public.orders")
-    proof = tables(run)["public.orders"]["verified"]
-    assert isinstance(proof, dict)
-    assert proof["invalid"] is None
+    verified = tables(run)["public.orders"]["verified"]
+    assert isinstance(verified, dict)
+    assert verified["invalid"] is None
     assert "verified through seq" in run("status")
     assert "empty" in run("verify", "public.orders", "--keys-from", "5", "--to", "5", code=2)
     assert "no table public.nope" in run("merge", "public.nope", code=2)

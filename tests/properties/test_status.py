@@ -95,14 +95,14 @@ def table_states(draw: st.DrawFn, *, sound: bool, dumped: bool) -> TableState:
 
 @st.composite
 def targets(draw: st.DrawFn, *, sound: bool) -> WarehouseTables:
-    """As `applied_state` reads them: what others have changed is told while no proof covers it."""
-    proof = None
+    """As `applied_state` reads them: others' changes are told while no verification covers them."""
+    verification = None
     if draw(st.booleans()):
         kept = Verified("t", draw(SEQ), 30, 4, "app", "v", doubts=draw(st.integers(0, 2)))
-        proof = LastVerification(
+        verification = LastVerification(
             kept, draw(st.sampled_from((None, None, "changed by others: version 7")))
         )
-    holds = proof is not None and proof.broken is None
+    holds = verification is not None and verification.broken is None
     one = merged_to(
         manifest=draw(st.sampled_from((0, 7, 20, 40))),
         seq=draw(SEQ),
@@ -110,7 +110,7 @@ def targets(draw: st.DrawFn, *, sound: bool) -> WarehouseTables:
         unhealed=() if sound or holds or draw(st.booleans()) else ("version 7: UPDATE",),
         pending=0 if sound else draw(st.sampled_from((0, 2, None))),
     )
-    return warehouse(one, proof)
+    return warehouse(one, verification)
 
 
 @st.composite
@@ -183,16 +183,16 @@ def test_a_status_never_contradicts_itself(drawn: tuple[StatusInputs, FreshnessW
     check_workers(status, read)
     check_times(status, read)
     for one in status.tables:
-        check_proof(one, read)
+        check_verification(one, read)
         check_late(one, status, read, watch)
 
 
-def check_proof(one: TableStatus, read: StatusInputs) -> None:
-    """A proof that holds ends every doubt that there was where it was made."""
+def check_verification(one: TableStatus, read: StatusInputs) -> None:
+    """A verification that holds ends every doubt that there was where it was made."""
     holds = one.verified is not None and one.verified.invalid is None
     if not holds or one.verified is None:
         return
-    event("a proof that holds")
+    event("a verification that holds")
     found = read.state.tables[one.table]
     doubted = found.condition is TableCondition.NEEDS_RESNAPSHOT and one.reason is not None
     if one.state is TableStage.NEEDS_RESNAPSHOT or doubted:

@@ -219,8 +219,8 @@ def prove(golden: Golden, shop: Pipeline[Stand], jobs: SharedJobs) -> None:
         tables=names,
         last_call=True,
     )
-    proofs = {one.table: one.outcome for one in jobs.compare(planned.plan).tables}
-    assert proofs.keys() == set(names) and set(proofs.values()) <= {
+    results = {one.table: one.outcome for one in jobs.compare(planned.plan).tables}
+    assert results.keys() == set(names) and set(results.values()) <= {
         VerificationOutcome.EQUAL,
         VerificationOutcome.CHANGING,
     }

@@ -92,13 +92,13 @@ def target_of(pipeline: Pipeline[Any], table: str) -> str:
 def verified_status(pipeline: Pipeline[Any]) -> VerifiedThrough:
     """What is kept of the table."""
     store, state = open_store(pipeline.settings.store), pipeline.table(ORDERS)
-    proof = last_verification(pipeline.settings, store, pipeline.manifest(), ORDERS, state)
-    assert proof is not None
-    return proof.through(state)
+    result = last_verification(pipeline.settings, store, pipeline.manifest(), ORDERS, state)
+    assert result is not None
+    return result.through(state)
 
 
 def named(result: Verification) -> tuple[VerificationOutcome, str]:
-    """The one table's proof, and the kind of error that is its reason."""
+    """The one table's result, and the kind of error that is its reason."""
     [table] = result.tables
     return table.outcome, (table.reason or "").partition(":")[0]
 
@@ -155,12 +155,14 @@ def test_damage_is_found_named_and_repaired(
     jobs.merge("m", [ORDERS])
     jobs.meanwhile.append(lambda: change_twenty(orders, jobs))
     moved = verified(jobs, "v-moved", ORDERS)[ORDERS]
-    assert (moved.outcome, moved.proven_later) == (VerificationOutcome.EQUAL, 20), moved
+    assert (moved.outcome, moved.compared_later) == (VerificationOutcome.EQUAL, 20), moved
     # As many as the table has: each was compared once, in one pass or the other.
     assert moved.rows == 498
     orders.database.run("INSERT INTO orders (id, name) VALUES (499, 'back'), (500, 'back')")
-    proof = verified(jobs, "v-equal", ORDERS)[ORDERS]
-    assert (proof.outcome, proof.rows, proof.moving) == (VerificationOutcome.EQUAL, 500, 0), proof
+    result = verified(jobs, "v-equal", ORDERS)[ORDERS]
+    assert (result.outcome, result.rows, result.changing) == (VerificationOutcome.EQUAL, 500, 0), (
+        result
+    )
     target = target_of(orders, ORDERS)
 
     for statement in (
@@ -212,7 +214,7 @@ def test_damage_is_found_named_and_repaired(
         ("extra", ("9005",)),
     }
     status = verified_status(orders)
-    assert (status.seq, status.verify_id) == (proof.seq, "v-equal")
+    assert (status.seq, status.verify_id) == (result.seq, "v-equal")
     assert status.invalid is not None
     assert status.invalid.startswith("changed by others: version ")
     assert status.invalid.endswith(": DELETE")
@@ -297,19 +299,19 @@ def test_of_every_mode_the_present_is_proven_in_the_columns_that_both_have(
             f"UPDATE {name} SET c = 7 WHERE id = 5",
             f"INSERT INTO {name} VALUES (30, 'more')",
         )
-    proofs = verified(jobs, "v-modes", *names.values())
-    log = proofs.pop(names["log"])
+    results = verified(jobs, "v-modes", *names.values())
+    log = results.pop(names["log"])
     assert (log.outcome, (log.reason or "").partition(":")[0]) == (
         VerificationOutcome.NOT_COMPARED,
         "Misconfigured",
     )
     assert "log of changes" in (log.reason or "") and "tideline rebuild" in (log.hint or "")
-    for proof in proofs.values():
-        assert (proof.outcome, proof.rows, proof.uncompared) == (
+    for result in results.values():
+        assert (result.outcome, result.rows, result.uncompared) == (
             VerificationOutcome.EQUAL,
             20,
             ("c",),
-        ), proof
+        ), result
 
     for name, statements in DAMAGE.items():
         for statement in statements:
@@ -326,7 +328,7 @@ def test_of_every_mode_the_present_is_proven_in_the_columns_that_both_have(
     # A plan speaks of one version of each table, whatever became of it since.
     earlier = next(plan for plan in jobs.plans if plan.verify_id == "v-modes.1")
     again = {one.table: one.outcome for one in jobs.compare(earlier).tables}
-    assert again == dict.fromkeys(proofs, VerificationOutcome.EQUAL) | {
+    assert again == dict.fromkeys(results, VerificationOutcome.EQUAL) | {
         names["log"]: VerificationOutcome.NOT_COMPARED
     }
     worker.terminate()
@@ -363,9 +365,11 @@ def test_under_load_no_difference_is_told_that_is_none(
     with Writers(conforming, "t", "ledger", keys=300, pause_s=0.02) as writers:
         poll("the writers write", lambda: writers.commits > 0)
         for number in range(ROUNDS):
-            proof = verified(jobs, f"v-{number}", table)[table]
-            assert proof.outcome in (VerificationOutcome.EQUAL, VerificationOutcome.CHANGING), proof
-            assert proof.rows + proof.moving + proof.proven_later > 0
+            result = verified(jobs, f"v-{number}", table)[table]
+            assert result.outcome in (VerificationOutcome.EQUAL, VerificationOutcome.CHANGING), (
+                result
+            )
+            assert result.rows + result.changing + result.compared_later > 0
     # Whoever took what changed meanwhile for a difference would tell of one.
     first = jobs.plans[0]
     assert first.tables[0].touched
@@ -374,7 +378,7 @@ def test_under_load_no_difference_is_told_that_is_none(
     assert wrong.outcome is VerificationOutcome.DIFFERS
 
     quiet = verified(jobs, "v-quiet", table)[table]
-    assert (quiet.outcome, quiet.moving) == (VerificationOutcome.EQUAL, 0), quiet
+    assert (quiet.outcome, quiet.changing) == (VerificationOutcome.EQUAL, 0), quiet
     target = target_of(pipeline, table)
     damaged = [row["id"] for row in spark.sql(f"SELECT id FROM {target} LIMIT 4").collect()]
     spark.sql(f"DELETE FROM {target} WHERE id = {damaged[0]}")

@@ -219,7 +219,7 @@ def verifications_prefix(pipeline: str) -> str:
 
 
 def verified_key(pipeline: str, table: TableId) -> str:
-    """Return the key of the record up to where a table was last proven equal."""
+    """Return the key of the record up to where a table was last found equal."""
     name = _file_name(table)
     return f"{encode_name(pipeline)}/verified/{name}.json"
 

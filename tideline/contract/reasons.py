@@ -18,7 +18,7 @@ class SnapshotReason(StrEnum):
     FOLLOW_UP = "follow-up"
     """It makes up for changes that the log does not report."""
     DOUBT = "unproven"
-    """It proves a table whose rows may have changed without events."""
+    """It reads a table again whose rows may have changed without events."""
     REREAD = "reread"
     """Single rows are read again."""
     PENDING = "pending"

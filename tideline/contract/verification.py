@@ -89,7 +89,7 @@ class VerificationOutcome(StrEnum):
     EQUAL = "equal"
     DIFFERS = "differs"
     CHANGING = "moving"
-    """No difference, but some keys changed in the meantime: they are still to be proven."""
+    """No difference, but some keys changed in the meantime: they are still to be compared."""
     NOT_COMPARED = "unproven"
     """It could not be compared; ``reason`` says why."""
 
@@ -114,16 +114,21 @@ class TableResult(
     msgspec.Struct,
     frozen=True,
     omit_defaults=True,
-    rename={"outcome": "proof", "changed_keys": "moving_keys"},
+    rename={
+        "outcome": "proof",
+        "changing": "moving",
+        "changed_keys": "moving_keys",
+        "compared_later": "proven_later",
+    },
 ):
     """The result for one table, whose target had applied all up to ``seq`` (source clock:
     ``source_time_us``).
 
     ``rows`` of the source were compared, each counted once, in whichever pass. ``missing``,
     ``extra``, ``different``, ``sequence`` and ``duplicates`` count keys by kind, ``columns`` the
-    differences by column; ``keys`` lists the first `KEYS_MAX` of them. ``moving`` keys were set
-    aside because they changed in the meantime (``changed_keys``, when they are few enough), and are
-    to be proven by another pass; ``proven_later`` were, at ``later_seq``. ``repaired`` keys
+    differences by column; ``keys`` lists the first `KEYS_MAX` of them. ``changing`` keys were
+    set aside because they changed in the meantime (``changed_keys``, when they are few enough), and
+    are to be compared by another pass; ``compared_later`` were, at ``later_seq``. ``repaired`` keys
     differed, were dumped and merged, and found equal then. ``pending``: rows with columns that are
     still to be read from the source, which were left out. ``extra_sought``: whether rows that the
     source lacks were looked for. ``uncompared`` columns are not in the target, by the settings.
@@ -148,9 +153,9 @@ class TableResult(
     duplicates: int = 0
     columns: Mapping[str, int] = msgspec.field(default_factory=dict)
     keys: tuple[DifferentKey, ...] = ()
-    moving: int = 0
+    changing: int = 0
     changed_keys: tuple[tuple[str, ...], ...] = ()
-    proven_later: int = 0
+    compared_later: int = 0
     later_seq: int | None = None
     repaired: int = 0
     pending: int = 0
@@ -185,7 +190,7 @@ class Verification(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Verified(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The record up to where one table was last proven equal, every row of it: kept until a later
+    """The record up to where one table was last found equal, every row of it: kept until a later
     verification.
 
     It holds for the target's version ``target_version`` under ``app_id``, and for the results of

@@ -17,7 +17,7 @@ from tideline.contract.request import DumpRequest
 from tideline.contract.verification import KEYS_MAX, TableResult, VerificationOutcome
 
 PASSES_MAX = 5
-"""Maximum passes over keys that keep changing; those that still do are reported as moving."""
+"""Maximum passes over keys that keep changing; those that still do are reported as changing."""
 BATCH_KEYS_MAX = 10_000
 _BATCH_BYTES_MAX = 512 * 1024
 
@@ -75,35 +75,35 @@ def with_pass(first: TableResult, later: Sequence[TableResult]) -> TableResult:
     """Combine ``first`` with the ``later`` passes over the keys that it set aside: their rows count
     there, and nowhere else.
 
-    Keys that these set aside are still moving, and so are those that ``first`` does not list.
+    Keys that these set aside still change, and so do those that ``first`` does not list.
     """
     lost = [one for one in later if one.outcome is VerificationOutcome.NOT_COMPARED]
     if lost:
         return replace(first, reason=lost[0].reason, hint=lost[0].hint)
-    not_listed = max(0, first.moving - len(first.changed_keys))
-    moving = not_listed + sum(one.moving for one in later)
+    not_listed = max(0, first.changing - len(first.changed_keys))
+    changing = not_listed + sum(one.changing for one in later)
     keys = tuple(key for one in later for key in one.changed_keys)
     summed = _summed(first, later)
-    result = VerificationOutcome.CHANGING if moving else VerificationOutcome.EQUAL
+    result = VerificationOutcome.CHANGING if changing else VerificationOutcome.EQUAL
     return replace(
         summed,
         outcome=VerificationOutcome.DIFFERS if summed.differences else result,
         rows=first.rows + sum(one.rows for one in later),
-        moving=moving,
+        changing=changing,
         changed_keys=keys,
-        proven_later=first.proven_later + first.moving - moving,
+        compared_later=first.compared_later + first.changing - changing,
         later_seq=max(one.seq for one in later),
     )
 
 
 def without_differences(result: TableResult) -> TableResult:
-    """Remove from ``result`` the keys that differ, all of which it lists: they are to be proven
+    """Remove from ``result`` the keys that differ, all of which it lists: they are to be compared
     again."""
     extra = {different.key for different in result.keys if different.kind == "extra"}
     differing = {different.key for different in result.keys} - extra
     return replace(
         result,
-        outcome=VerificationOutcome.CHANGING if result.moving else VerificationOutcome.EQUAL,
+        outcome=VerificationOutcome.CHANGING if result.changing else VerificationOutcome.EQUAL,
         rows=result.rows - len(differing),
         missing=0,
         extra=0,
@@ -122,14 +122,14 @@ def repaired(before: TableResult, later: Sequence[TableResult]) -> TableResult:
     if lost:
         return replace(before, reason=lost[0].reason, hint=lost[0].hint)
     rest = _summed(without_differences(before), later)
-    moving = before.moving + sum(one.moving for one in later)
-    result = VerificationOutcome.CHANGING if moving else VerificationOutcome.EQUAL
+    changing = before.changing + sum(one.changing for one in later)
+    result = VerificationOutcome.CHANGING if changing else VerificationOutcome.EQUAL
     keys = {different.key for different in before.keys} - {d.key for d in rest.keys}
     return replace(
         rest,
         outcome=VerificationOutcome.DIFFERS if rest.differences else result,
         rows=rest.rows + sum(one.rows for one in later),
-        moving=moving,
+        changing=changing,
         changed_keys=(*before.changed_keys, *(key for one in later for key in one.changed_keys)),
         repaired=before.repaired + len(keys),
         later_seq=max(one.seq for one in later),

@@ -7,7 +7,7 @@ merged that far before it is planned. So age alone never removes a part that it 
 
 Records are those of merge runs and of maintenance, and of rebuilds that were killed and that no one
 has continued. Plans, receipts and verifications stay: they say what a table is made of, and what
-was proven.
+was verified.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class TableStatus(msgspec.Struct, frozen=True):
     table, by this machine's clock. ``complete_through_us``: the source's clock up to which the
     warehouse's table lacks nothing, None while it is in doubt. ``late``: why it is further behind
     than the objective allows, None when it is not. ``slo``: how far the objective was met.
-    ``verified``: up to where `tideline verify` last proved every row, None before it did.
+    ``verified``: up to where `tideline verify` last found every row equal, None before it did.
     ``mode``: the warehouse table's mode, None when unknown; ``mode_wanted``: the mode in the
     settings where it differs, which `tideline rebuild` switches to.
     ``deletion_vectors``: whether readers of the table must support them; ``…_wanted`` likewise.

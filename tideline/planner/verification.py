@@ -199,14 +199,14 @@ class VerificationRun:
         """Read keys again until no key is set aside any more, or the passes are used up."""
         settled = list(results)
         for _ in range(self._passes_max):
-            moving = [one for one in settled if one.changed_keys and one.reason is None]
-            if not moving:
+            changing = [one for one in settled if one.changed_keys and one.reason is None]
+            if not changing:
                 break
-            for one in moving:
+            for one in changing:
                 self._work.report(
-                    f"{one.table}: {one.moving:,} keys changed meanwhile; reading them"
+                    f"{one.table}: {one.changing:,} keys changed meanwhile; reading them"
                 )
-            settled = with_passes(settled, self._of_keys(keys_to_read(moving)))
+            settled = with_passes(settled, self._of_keys(keys_to_read(changing)))
         return settled
 
     def _of_keys(self, wanted: Iterable[tuple[str, Keys]]) -> list[TableResult]:

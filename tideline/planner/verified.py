@@ -214,5 +214,7 @@ def _invalid(settings: Settings, tail: Manifest, now: TableState, verified: Veri
     if len(commits) < since:
         return f"its log does not show who made the versions up to {version - len(commits)}"
     if not _stands(settings, verified):
-        return f"its log has another version {verified.target_version} than the one that was proven"
+        return (
+            f"its log has another version {verified.target_version} than the one that was verified"
+        )
     return None

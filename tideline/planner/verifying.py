@@ -94,8 +94,8 @@ def stuck(settings: Settings, tables: Sequence[str]) -> Mapping[str, str]:
 
 
 def _delayed(plan: Plan) -> dict[str, str]:
-    moving = {table.table for table in plan.tables}
-    return {name: why for name, why in plan.delayed.items() if name not in moving}
+    planned = {table.table for table in plan.tables}
+    return {name: why for name, why in plan.delayed.items() if name not in planned}
 
 
 class _MergeFirst(Exception):

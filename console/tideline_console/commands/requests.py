@@ -41,14 +41,14 @@ def verify(
     config: Config = None,
     every: EveryTable = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Dump what differs, merge it, and prove it again.")
+        bool, typer.Option("--repair", help="Dump what differs, merge it, and verify it again.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
     **options: Any,
 ) -> None:
-    """Prove tables equal to their source, or name the keys that differ, without any pause.
+    """Compare tables with their source and name the keys that differ, without any pause.
 
-    Exits with 0 when all are equal, with 1 when one differs, with 2 when one could not be proven.
+    Exits with 0 when all are equal, with 1 when one differs, with 2 when one could not be compared.
     """
     from tideline_console.requests import make_request
     from tideline_console.verify import EXIT_ERROR, run

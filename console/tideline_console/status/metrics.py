@@ -24,7 +24,7 @@ def metrics(status: Status, watch: FreshnessWatch) -> str:
         return Gauge(f"tideline_{name}", text, ["pipeline", *labels], registry=registry)
 
     through = gauge("table_complete_through_seconds", "Source's clock, as Unix time", "table")
-    verified = gauge("table_verified_through_seconds", "The same of the last proof", "table")
+    verified = gauge("table_verified_through_seconds", "The same of the last verification", "table")
     lag = gauge("table_lag_seconds", "How old the warehouse's table is", "table")
     late = gauge("table_late", "1: late, by the stage that it waits for", "table", "stage")
     pending = gauge("table_pending_rows", "Rows that lack values", "table")
@@ -36,9 +36,9 @@ def metrics(status: Status, watch: FreshnessWatch) -> str:
         if one.complete_through_us is not None:
             through.labels(*labels).set(one.complete_through_us / 1_000_000)
             lag.labels(*labels).set(one.lag_s or 0.0)
-        proven = one.verified if one.verified and one.verified.invalid is None else None
-        if proven is not None and proven.source_time_us is not None:
-            verified.labels(*labels).set(proven.source_time_us / 1_000_000)
+        holds = one.verified if one.verified and one.verified.invalid is None else None
+        if holds is not None and holds.source_time_us is not None:
+            verified.labels(*labels).set(holds.source_time_us / 1_000_000)
         if one.pending is not None:
             pending.labels(*labels).set(one.pending)
         for stage in Stage:

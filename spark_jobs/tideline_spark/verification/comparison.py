@@ -29,7 +29,7 @@ PAIR = "_tl_pair"
 """Column: both sides have the row."""
 MISSING, EXTRA, DIFFERENT, SEQUENCE = "missing", "extra", "different", "sequence"
 
-_M = "_tl_changed"
+_C = "_tl_changed"
 _THERE = "_tl_there"
 _FLOATS = (types.FloatType, types.DoubleType)
 
@@ -60,10 +60,10 @@ def compare(
     held = target.withColumn(_THERE, F.lit(True)).alias(_T)
     joined = source.alias(_S).join(held, same, "full" if wanted.both else "left")
     if touched is not None:
-        moving = touched.alias(_M)
-        key = [F.coalesce(col(n, of=_S), col(n, of=_T)).eqNullSafe(col(n, of=_M)) for n in names]
+        changing = touched.alias(_C)
+        key = [F.coalesce(col(n, of=_S), col(n, of=_T)).eqNullSafe(col(n, of=_C)) for n in names]
         since = F.coalesce(col(LOW, of=_S), F.lit(wanted.low_seq))
-        joined = joined.join(moving, _all([*key, col(SEQ, of=_M) > since]), "left_anti")
+        joined = joined.join(changing, _all([*key, col(SEQ, of=_C) > since]), "left_anti")
     present = F.coalesce(col(OP, of=_S) == DUMPED, F.lit(False))
     there = col(_THERE, of=_T).isNotNull()
     seq = col(SEQ, of=_T)
@@ -89,11 +89,11 @@ def changed_keys(
     """Return the ``touched`` keys that `compare` leaves out, with or without a row, and (`PAIR`)
     whether ``source`` has one; ``asked_only``: only keys that the source has or requests."""
     names = wanted.schema.key
-    same = _same_key(names, _M, _S)
-    joined = touched.alias(_M).join(source.alias(_S), same, "inner" if asked_only else "left")
+    same = _same_key(names, _C, _S)
+    joined = touched.alias(_C).join(source.alias(_S), same, "inner" if asked_only else "left")
     since = F.coalesce(col(LOW, of=_S), F.lit(wanted.low_seq))
-    return joined.where(col(SEQ, of=_M) > since).select(
-        *(col(n, of=_M).alias(n) for n in names),
+    return joined.where(col(SEQ, of=_C) > since).select(
+        *(col(n, of=_C).alias(n) for n in names),
         F.coalesce(col(OP, of=_S) == DUMPED, F.lit(False)).alias(PAIR),
     )
 

@@ -113,15 +113,15 @@ class ComparisonRun:
             F.count(F.when(col(WAITS), 1)).alias(WAITS),
         ).first()
         found: Mapping[str, int] = {} if counts is None else counts.asDict()
-        moving = self._moving(sides)
-        nothing = not (found[PAIR] or found[MISSING] or found[EXTRA] or moving.count)
+        changing = self._changing(sides)
+        nothing = not (found[PAIR] or found[MISSING] or found[EXTRA] or changing.count)
         if nothing and self._comparison.scope is Scope.RANGE:
             raise Misconfigured(
                 f"the range of {self._comparison.table} has no row, neither at the source nor in"
                 " the warehouse: there is nothing to compare",
                 hint="are its ends the right way round?",
             )
-        compared_rows = sides.source.present - moving.present
+        compared_rows = sides.source.present - changing.present
         doubled = found[PAIR] + found[MISSING] != compared_rows
         differing = sum(found[kind] for kind in _COUNTED)
         keys, columns = self._listed(compared) if differing else ((), {})
@@ -134,7 +134,7 @@ class ComparisonRun:
                     hint="verify the table again: its rows are read again",
                 )
             keys = (*keys, *(DifferentKey(key, "duplicate") for key in twice))
-        result = VerificationOutcome.CHANGING if moving.count else VerificationOutcome.EQUAL
+        result = VerificationOutcome.CHANGING if changing.count else VerificationOutcome.EQUAL
         return self._result(
             VerificationOutcome.DIFFERS if differing or twice else result,
             rows=compared_rows,
@@ -145,8 +145,8 @@ class ComparisonRun:
             duplicates=len(twice),
             columns=columns,
             keys=keys[:KEYS_MAX],
-            moving=moving.count,
-            changed_keys=moving.keys,
+            changing=changing.count,
+            changed_keys=changing.keys,
             pending=found[WAITS],
             extra_sought=sides.wanted.both or self._comparison.scope is Scope.KEYS,
             uncompared=tuple(
@@ -188,7 +188,7 @@ class ComparisonRun:
         asked_only = spans is None and comparison.scope is not Scope.RANGE
         return _Sides(source, target, touched, wanted, asked_only)
 
-    def _moving(self, sides: _Sides) -> _SetAside:
+    def _changing(self, sides: _Sides) -> _SetAside:
         if sides.touched is None:
             return _SetAside()
         found = changed_keys(

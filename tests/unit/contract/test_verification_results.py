@@ -20,7 +20,7 @@ EQUAL = TableResult(
     ORDERS, VerificationOutcome.EQUAL, seq=10, rows=100, target_version=4, app_id="app"
 )
 CHANGING = replace(
-    EQUAL, outcome=VerificationOutcome.CHANGING, moving=2, changed_keys=(("1",), ("2",))
+    EQUAL, outcome=VerificationOutcome.CHANGING, changing=2, changed_keys=(("1",), ("2",))
 )
 DIFFERS = replace(
     EQUAL,
@@ -38,15 +38,15 @@ NOT_COMPARED = TableResult(
 
 class TestLaterPasses:
     def test_what_was_set_aside_and_found_equal_makes_it_equal_where_it_stood(self) -> None:
-        proof = with_pass(CHANGING, [LATER])
-        assert (proof.outcome, proof.seq, proof.later_seq) == (VerificationOutcome.EQUAL, 10, 20)
-        assert (proof.moving, proof.changed_keys, proof.proven_later) == (0, (), 2)
-        assert proof.rows == 102
+        result = with_pass(CHANGING, [LATER])
+        assert (result.outcome, result.seq, result.later_seq) == (VerificationOutcome.EQUAL, 10, 20)
+        assert (result.changing, result.changed_keys, result.compared_later) == (0, (), 2)
+        assert result.rows == 102
 
     def test_every_row_that_was_compared_counts_once_however_many_passes_it_took(self) -> None:
         """One key moves twice, another one is deleted before it is read again."""
         still = replace(
-            LATER, outcome=VerificationOutcome.CHANGING, rows=0, moving=1, changed_keys=(("2",),)
+            LATER, outcome=VerificationOutcome.CHANGING, rows=0, changing=1, changed_keys=(("2",),)
         )
         first = with_pass(CHANGING, [still])
         assert first.rows == 100
@@ -54,20 +54,20 @@ class TestLaterPasses:
 
     def test_what_still_moves_is_no_difference(self) -> None:
         still = replace(
-            LATER, outcome=VerificationOutcome.CHANGING, moving=1, changed_keys=(("2",),)
+            LATER, outcome=VerificationOutcome.CHANGING, changing=1, changed_keys=(("2",),)
         )
-        proof = with_pass(CHANGING, [still])
-        assert (proof.outcome, proof.changed_keys) == (VerificationOutcome.CHANGING, (("2",),))
-        assert proof.proven_later == 1
+        result = with_pass(CHANGING, [still])
+        assert (result.outcome, result.changed_keys) == (VerificationOutcome.CHANGING, (("2",),))
+        assert result.compared_later == 1
 
     def test_keys_that_were_too_many_to_list_are_not_proven_by_others(self) -> None:
-        """A repair adds keys that moved to a proof which set aside more than it lists."""
-        many = replace(DIFFERS, moving=150_000)
+        """A repair adds keys that moved to a result which set aside more than it lists."""
+        many = replace(DIFFERS, changing=150_000)
         still = replace(
-            LATER, outcome=VerificationOutcome.CHANGING, moving=1, changed_keys=(("7",),)
+            LATER, outcome=VerificationOutcome.CHANGING, changing=1, changed_keys=(("7",),)
         )
-        proof = with_pass(repaired(many, [still]), [LATER])
-        assert (proof.outcome, proof.moving, proof.proven_later) == (
+        result = with_pass(repaired(many, [still]), [LATER])
+        assert (result.outcome, result.changing, result.compared_later) == (
             VerificationOutcome.CHANGING,
             150_000,
             1,
@@ -80,37 +80,37 @@ class TestLaterPasses:
             missing=1,
             keys=(DifferentKey(("2",), "missing"),),
         )
-        proof = with_pass(CHANGING, [lost])
-        assert (proof.outcome, proof.missing, proof.keys) == (
+        result = with_pass(CHANGING, [lost])
+        assert (result.outcome, result.missing, result.keys) == (
             VerificationOutcome.DIFFERS,
             1,
             lost.keys,
         )
 
     def test_a_difference_of_the_first_pass_stays(self) -> None:
-        proof = with_pass(replace(DIFFERS, moving=1, changed_keys=(("1",),)), [LATER])
-        assert (proof.outcome, proof.differences, proof.moving) == (
+        result = with_pass(replace(DIFFERS, changing=1, changed_keys=(("1",),)), [LATER])
+        assert (result.outcome, result.differences, result.changing) == (
             VerificationOutcome.DIFFERS,
             2,
             0,
         )
 
     def test_one_that_could_not_be_compared_proves_nothing(self) -> None:
-        proof = with_pass(CHANGING, [LATER, NOT_COMPARED])
-        assert (proof.outcome, proof.moving) == (VerificationOutcome.CHANGING, 2)
-        assert proof.reason == NOT_COMPARED.reason
+        result = with_pass(CHANGING, [LATER, NOT_COMPARED])
+        assert (result.outcome, result.changing) == (VerificationOutcome.CHANGING, 2)
+        assert result.reason == NOT_COMPARED.reason
 
 
 class TestRepairs:
     def test_keys_that_are_equal_afterwards_are_repaired(self) -> None:
-        proof = repaired(DIFFERS, [LATER])
-        assert (proof.outcome, proof.repaired, proof.differences) == (
+        result = repaired(DIFFERS, [LATER])
+        assert (result.outcome, result.repaired, result.differences) == (
             VerificationOutcome.EQUAL,
             2,
             0,
         )
-        assert (proof.keys, proof.columns, proof.seq) == ((), {}, 10)
-        assert proof.rows == 100
+        assert (result.keys, result.columns, result.seq) == ((), {}, 10)
+        assert result.rows == 100
 
     def test_rows_that_are_repaired_count_once_and_not_those_that_the_source_lacks(self) -> None:
         """Key 8 differs and is there twice, key 9 is in the warehouse alone."""
@@ -121,7 +121,7 @@ class TestRepairs:
         assert repaired(more, [replace(LATER, rows=3)]).rows == 101
         # Key 7 moves: its row is compared in the pass behind.
         moved = replace(
-            LATER, outcome=VerificationOutcome.CHANGING, rows=1, moving=1, changed_keys=(("7",),)
+            LATER, outcome=VerificationOutcome.CHANGING, rows=1, changing=1, changed_keys=(("7",),)
         )
         still = repaired(more, [moved])
         assert (still.rows, with_pass(still, [replace(LATER, rows=1)]).rows) == (99, 100)
@@ -133,12 +133,16 @@ class TestRepairs:
             missing=1,
             keys=(DifferentKey(("7",), "missing"),),
         )
-        proof = repaired(DIFFERS, [still])
-        assert (proof.outcome, proof.repaired, proof.missing) == (VerificationOutcome.DIFFERS, 1, 1)
+        result = repaired(DIFFERS, [still])
+        assert (result.outcome, result.repaired, result.missing) == (
+            VerificationOutcome.DIFFERS,
+            1,
+            1,
+        )
 
     def test_those_that_move_meanwhile_are_to_be_proven(self) -> None:
         still = replace(
-            LATER, outcome=VerificationOutcome.CHANGING, moving=1, changed_keys=(("7",),)
+            LATER, outcome=VerificationOutcome.CHANGING, changing=1, changed_keys=(("7",),)
         )
         assert repaired(DIFFERS, [still]).outcome is VerificationOutcome.CHANGING
 

@@ -103,7 +103,7 @@ def test_nothing_is_merged_into_a_target_of_the_lost_chain(
     assert (found.merged, found.complete_through_us, found.up_to_date) == (None, None, False)
 
 
-def test_no_proof_of_a_target_of_the_lost_chain_counts(lost: History) -> None:
+def test_no_verification_of_a_target_of_the_lost_chain_counts(lost: History) -> None:
     """Not even one that the backup has, of rows that were there before it."""
     now = restored(lost, 7, 8, 9)
     app = app_id("shop", "one", T, 0)

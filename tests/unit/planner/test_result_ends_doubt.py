@@ -1,4 +1,4 @@
-"""A proof ends what was in doubt before its rows were read: a real store, real Delta logs."""
+"""A verification ends doubts from before its rows were read: a real store, real Delta logs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def table(history: History) -> TableStatus:
     return one
 
 
-def test_a_proof_ends_a_doubt_of_the_source(history: History) -> None:
+def test_a_verification_ends_a_doubt_of_the_source(history: History) -> None:
     doubt(history, 1)
     assert [one.table for one in read_preview(history.settings, None).dumps] == [T]
     doubted = table(history)
@@ -96,7 +96,7 @@ def test_a_proof_ends_a_doubt_of_the_source(history: History) -> None:
     assert plan.complete_through_us is not None
 
 
-def test_a_doubt_that_comes_after_it_is_one_and_ends_the_proof(history: History) -> None:
+def test_a_doubt_that_comes_after_it_is_one_and_ends_the_verification(history: History) -> None:
     """Its rows were read before: and the source says only that they were equal long ago."""
     doubt(history, 1)
     verified = prove(history)
@@ -117,7 +117,7 @@ def test_a_doubt_that_comes_after_it_is_one_and_ends_the_proof(history: History)
     assert table(history).state is TableStage.ACTIVE
 
 
-def test_a_proof_from_before_a_doubt_stands_beside_it(history: History) -> None:
+def test_a_verification_from_before_a_doubt_stands_beside_it(history: History) -> None:
     verified = prove(history)
     history.commit(row(2))
     apply(history, history.last_number)
@@ -145,7 +145,7 @@ def test_a_worker_that_does_not_count_doubts_has_none_ended(history: History) ->
     assert table(history).state is TableStage.NEEDS_RESNAPSHOT
 
 
-def test_a_proof_ends_what_others_did_before_it_and_not_what_they_do_after(
+def test_a_verification_ends_what_others_did_before_it_and_not_what_they_do_after(
     history: History,
 ) -> None:
     path = history.target(T).removeprefix("file://")

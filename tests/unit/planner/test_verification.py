@@ -35,7 +35,7 @@ REQUEST = DumpRequest("v", (T,), purpose="verify", priority=3)
 EQUAL = TableResult(
     T, VerificationOutcome.EQUAL, seq=10, rows=9, source_time_us=1_700_000_000_000_000
 )
-CHANGING = replace(EQUAL, outcome=VerificationOutcome.CHANGING, moving=1, changed_keys=(("1",),))
+CHANGING = replace(EQUAL, outcome=VerificationOutcome.CHANGING, changing=1, changed_keys=(("1",),))
 DIFFERS = replace(
     EQUAL, outcome=VerificationOutcome.DIFFERS, missing=1, keys=(DifferentKey(("7",), "missing"),)
 )
@@ -196,17 +196,17 @@ def test_differences_are_repaired_where_changed_keys_could_not_be_read(
     run: Callable[..., TableResult],
 ) -> None:
     """That reason is older than any repair."""
-    proofs = iter([replace(DIFFERS, reason="it is gone"), EQUAL])
-    jobs = Jobs(lambda _: next(proofs))
+    results = iter([replace(DIFFERS, reason="it is gone"), EQUAL])
+    jobs = Jobs(lambda _: next(results))
     assert run(jobs, repair=True).differences == 0
     assert [one.purpose for one in jobs.asked] == ["verify", "dump", "verify"]
 
 
 def test_keys_that_moved_are_read_again(run: Callable[..., TableResult]) -> None:
-    proofs = iter([CHANGING, replace(EQUAL, seq=20, rows=1, scope=Scope.KEYS)])
-    jobs = Jobs(lambda _: next(proofs))
+    results = iter([CHANGING, replace(EQUAL, seq=20, rows=1, scope=Scope.KEYS)])
+    jobs = Jobs(lambda _: next(results))
     verified = run(jobs)
-    assert (verified.outcome, verified.seq, verified.proven_later, verified.later_seq) == (
+    assert (verified.outcome, verified.seq, verified.compared_later, verified.later_seq) == (
         VerificationOutcome.EQUAL,
         10,
         1,
@@ -218,18 +218,18 @@ def test_keys_that_moved_are_read_again(run: Callable[..., TableResult]) -> None
 def test_keys_that_never_rest_are_moving_and_no_difference(run: Callable[..., TableResult]) -> None:
     jobs = Jobs(lambda _: CHANGING)
     verified = run(jobs)
-    assert (verified.outcome, verified.moving, verified.differences) == (
+    assert (verified.outcome, verified.changing, verified.differences) == (
         VerificationOutcome.CHANGING,
         1,
         0,
     )
     assert len(jobs.asked) == 1 + PASSES_MAX
-    assert "moving: 1 keys" in verdict(verified)
+    assert "changed: 1 keys" in verdict(verified)
 
 
 def test_differences_are_dumped_merged_and_proven(run: Callable[..., TableResult]) -> None:
-    proofs = iter([DIFFERS, replace(EQUAL, seq=30, rows=1)])
-    jobs = Jobs(lambda _: next(proofs))
+    results = iter([DIFFERS, replace(EQUAL, seq=30, rows=1)])
+    jobs = Jobs(lambda _: next(results))
     verified = run(jobs, repair=True)
     assert (verified.outcome, verified.repaired, verified.differences) == (
         VerificationOutcome.EQUAL,
@@ -248,13 +248,13 @@ def test_keys_that_move_before_and_after_a_repair_are_read_each_time(
     run: Callable[..., TableResult],
 ) -> None:
     """Under the id of a request that has ended, the worker would answer with what it read then."""
-    both = replace(DIFFERS, moving=1, changed_keys=(("1",),))
+    both = replace(DIFFERS, changing=1, changed_keys=(("1",),))
     one = replace(EQUAL, seq=20, rows=1, scope=Scope.KEYS)
     moves = replace(
-        one, outcome=VerificationOutcome.CHANGING, rows=0, moving=1, changed_keys=(("7",),)
+        one, outcome=VerificationOutcome.CHANGING, rows=0, changing=1, changed_keys=(("7",),)
     )
-    proofs = iter([both, one, moves, one])
-    jobs = Jobs(lambda _: next(proofs))
+    results = iter([both, one, moves, one])
+    jobs = Jobs(lambda _: next(results))
     verified = run(jobs, repair=True)
     assert (verified.outcome, verified.repaired) == (VerificationOutcome.EQUAL, 1)
     assert [(one.purpose, one.keys) for one in jobs.asked] == [
@@ -279,8 +279,8 @@ def test_what_cannot_be_repaired_is_given_up(run: Callable[..., TableResult]) ->
 
 
 def test_more_differences_than_are_listed_dump_the_table(run: Callable[..., TableResult]) -> None:
-    proofs = iter([replace(DIFFERS, missing=50_000), EQUAL])
-    jobs = Jobs(lambda _: next(proofs))
+    results = iter([replace(DIFFERS, missing=50_000), EQUAL])
+    jobs = Jobs(lambda _: next(results))
     assert run(jobs, repair=True).outcome is VerificationOutcome.EQUAL
     assert [(one.purpose, one.keys) for one in jobs.asked] == [
         ("verify", None),
@@ -294,7 +294,7 @@ def test_a_table_that_could_not_be_read_is_not_compared(run: Callable[..., Table
     jobs.answer = RequestState.FAILED
     verified = run(jobs)
     assert (verified.outcome, verified.reason) == (VerificationOutcome.NOT_COMPARED, "it is gone")
-    assert verdict(verified) == "not proven"
+    assert verdict(verified) == "not compared"
 
 
 def test_a_refused_request_is_an_error(run: Callable[..., TableResult]) -> None:

@@ -1,4 +1,4 @@
-"""Verification plans: which chunks, which version, which changes; and how long a proof holds."""
+"""Verification plans: which chunks, which version, which changes; and how long a result holds."""
 
 from __future__ import annotations
 

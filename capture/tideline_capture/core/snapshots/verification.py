@@ -3,7 +3,7 @@
 Such a chunk is read like a dump's, between two watermarks and by the same rules of visibility. But
 its rows get no sequences: they are the source's rows between two sequences, which a comparison
 takes into account. So nothing here may change the chain's state of a table: a chunk that does not
-fit ends its request or is read again, and never quarantines, proves or dumps a table.
+fit ends its request or is read again, and never quarantines, completes or dumps a table.
 """
 
 from __future__ import annotations

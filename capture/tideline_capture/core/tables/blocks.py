@@ -28,7 +28,7 @@ from tideline_capture.core.tables.states import TableStates
 
 PARTING = (StepKind.RETYPE, StepKind.KEY)
 """The steps that no target can take."""
-_PROVING = (SnapshotReason.FOLLOW_UP, SnapshotReason.DOUBT)
+_ENDING_DOUBT = (SnapshotReason.FOLLOW_UP, SnapshotReason.DOUBT)
 
 
 class Blocks:
@@ -82,15 +82,15 @@ class Blocks:
     def _settle_open(self, table: str) -> None:
         """Settle the open dumps of a table that was just blocked.
 
-        Those that restart its target begin again. Those of the worker's own that were to prove it,
-        or to restart it for an earlier change, end. Others continue, and restart nothing.
+        Those that restart its target begin again. Those of the worker's own that were to end a
+        doubt, or to restart it for an earlier change, end. Others continue, and restart nothing.
         """
         state = self._state.tables[table]
         for item in self._state.requests.open:
             for dump in item.dumps:
                 if dump.table != table or dump.state not in OPEN or not item.request.whole:
                     continue
-                given_up = item.request.why in (*_PROVING, SnapshotReason.RESTART)
+                given_up = item.request.why in (*_ENDING_DOUBT, SnapshotReason.RESTART)
                 if not given_up and unblocks(item, state):
                     self._state.update_dump(item.request.request_id, TableDump(table))
                 elif given_up:
@@ -103,7 +103,7 @@ def unblocks(item: OpenRequest, state: TableState) -> bool:
 
     Before the first dump has ended there is nothing to lose.
     """
-    if item.request.why in _PROVING:
+    if item.request.why in _ENDING_DOUBT:
         return False
     if item.request.why is SnapshotReason.INITIAL and state.complete_seq is None:
         return True

@@ -125,8 +125,8 @@ class Conditions:
     def cancelled(self, requests: Iterable[tuple[str, tuple[str, ...]]]) -> Effects:
         """Follow up dumps of these tables that were cancelled, by request.
 
-        One that was also to prove its table is followed by one of ours; a table that never was
-        complete is left.
+        One that was also to end a doubt of its table is followed by one of ours; a table that never
+        was complete is left.
         """
         state, tables = self._state, dict[str, None]()
         for request_id, ended in requests:
@@ -164,7 +164,7 @@ class Conditions:
         yield from self.quarantine(table, reason=reason, hint=hint, cause=VALUE)
 
     def dumped(self, done: SnapshotDone) -> None:
-        """Take the end of a delete-complete dump: it may prove its table, and unblock it.
+        """Take the end of a delete-complete dump: it may end the table's doubts, and unblock it.
 
         A blocked table is unblocked if the dump restarts its target.
         """
@@ -176,10 +176,10 @@ class Conditions:
         blocked = self._blocked(table)
         if blocked and not unblocks(done.request, state.tables[table]):
             return
-        # It began before changes that are in doubt, and another one is to prove them.
+        # It began before changes that are in doubt, and another one is to settle them.
         followed = state.requests.awaits_dump(table, _FOLLOW_UP)
         if blocked or not followed:
-            self._tables.proven(
+            self._tables.resnapshotted(
                 table,
                 first_low_seq=low_seq,
                 first_manifest=dump.first_manifest or 0,

@@ -2,8 +2,8 @@
 
 The origin of columns is certain only by the source's word: the numbers of its columns (PostgreSQL),
 or statements of the log that were understood as a whole (MySQL, MariaDB). Else a column is taken
-for the one that had its name, one with another name for a new one, and existing rows are not taken
-for proven.
+for the one that had its name, one with another name for a new one, and existing rows are
+in doubt.
 
 **Numbers.** A number is never given twice. The catalog was read at another moment than that at
 which the change stands in the log: it may include further changes, which the log has not shown yet.

@@ -170,7 +170,7 @@ class TableStates:
             doubts=state.doubts + 1,
             since_seq=since,
             reason=reason,
-            hint="a dump of the whole table makes it equal again; or `tideline verify` proves"
+            hint="a dump of the whole table makes it equal again; or `tideline verify` finds"
             " that it is",
             cause=None,
         )
@@ -199,7 +199,9 @@ class TableStates:
             blocked_by=by,
         )
 
-    def proven(self, table: str, *, first_low_seq: int, first_manifest: int, last_seq: int) -> None:
+    def resnapshotted(
+        self, table: str, *, first_low_seq: int, first_manifest: int, last_seq: int
+    ) -> None:
         """Take the end, at ``last_seq``, of a delete-complete dump that began after every doubt."""
         state = self._state.tables[table]
         if state.condition is TableCondition.SCHEMA_BLOCKED:

@@ -61,6 +61,6 @@ def test_what_was_dropped_outlives_the_worker_and_ends_with_the_generation() -> 
     assert core.state.tables[TABLE].dropped == {"v": "string"}
     core = driver.core
     TableStates(core.state).block(TABLE, since=9, reason="another key")
-    TableStates(core.state).proven(TABLE, first_low_seq=9, first_manifest=1, last_seq=12)
+    TableStates(core.state).resnapshotted(TABLE, first_low_seq=9, first_manifest=1, last_seq=12)
     state = core.state.tables[TABLE]
     assert (state.generation, state.dropped, state.complete_seq) == (1, {}, 12)
