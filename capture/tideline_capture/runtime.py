@@ -196,7 +196,7 @@ class CaptureSession:
                 state=state.open_state(),
             )
             position = self._source.resume(tail, self._on_waiting)
-            state.identity = self._source.identity()
+            state.identify(self._source.identity())
             if position == state.position:
                 return position
             state.resume(position)

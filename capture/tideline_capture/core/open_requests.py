@@ -261,10 +261,9 @@ class OpenRequests:
         for item in self.open:
             if any(dump.state in OPEN for dump in item.dumps):
                 continue
-            answer = answer_of(item)
-            for of in (self._open, self._at, self._sizes):
-                del of[item.request.request_id]
-            answers.append(answer)
+            request_id = item.request.request_id
+            del self._open[request_id], self._at[request_id], self._sizes[request_id]
+            answers.append(answer_of(item))
         return answers
 
 

@@ -1,4 +1,6 @@
-"""State that the core's deciders share; they change it by its verbs, and by those of its requests.
+"""State that the core's deciders share; they change it by its verbs alone.
+
+Its requests and its open segment are for all to read; what changes them is called here.
 
 Changes since the last segment are never noted by hand: what a manifest would hold now is compared
 with what the last one was given.
@@ -23,19 +25,20 @@ from tideline.contract.manifest import (
 )
 from tideline.contract.open_state import (
     CapturedFrom,
+    OpenRequest,
     OpenState,
     TableDump,
     TableState,
 )
-from tideline.contract.position import SourcePosition
+from tideline.contract.position import SourceIdentity, SourcePosition
 from tideline.contract.request import Answer, DumpRequest
 from tideline.contract.schema import TableSchema
 from tideline.contract.sequence import SEQUENCE_MAX
 from tideline_capture.core.answers import RecentAnswers
 from tideline_capture.core.events import Rows
 from tideline_capture.core.limits import CoreLimits, DumpPolicy
-from tideline_capture.core.open_requests import OpenRequests
-from tideline_capture.core.segment import OpenSegment, Segment, VerificationRows
+from tideline_capture.core.open_requests import OpenRequests, Tuning
+from tideline_capture.core.segment import OpenSegment, PartialFlush, Segment, VerificationRows
 from tideline_capture.core.source_clock import SourceClock
 
 CATALOG = "catalog"
@@ -91,6 +94,14 @@ class CoreState:
         first = self.next_seq
         self.last_seq += count
         return first
+
+    def move(self, position: SourcePosition) -> None:
+        """Note that the log was read up to ``position``."""
+        self.position = position
+
+    def identify(self, identity: SourceIdentity) -> None:
+        """Note the identity of the source whose log is read."""
+        self.identity = identity
 
     def resume(self, position: SourcePosition) -> None:
         """Read the log from ``position`` on, which its source chose."""
@@ -185,6 +196,18 @@ class CoreState:
 
     # -- the segment ---------------------------------------------------------------------------
 
+    def begin_segment(self, at: float) -> None:
+        """Note that the open segment has content since ``at`` (monotonic seconds), if it had none.
+
+        Its age counts from there.
+        """
+        if self.segment.opened_at is None:
+            self.segment.opened_at = at
+
+    def flush_partial(self) -> PartialFlush:
+        """Hand over the rows of the open segment, whose transaction has not ended."""
+        return self.segment.flush_partial()
+
     def emit(self, rows: Rows) -> None:
         """Add sequenced rows."""
         if rows.schema.fingerprint not in self._schemas:
@@ -234,8 +257,28 @@ class CoreState:
         self.segment.finished.append(answer)
         self.segment.urgent = True
 
+    def take_turn(self, item: OpenRequest) -> None:
+        """Note that a chunk of ``item`` is being read."""
+        self.requests.took(item)
+
+    def pause(self, chosen: Iterable[str] | None, *, paused: bool) -> None:
+        """Pause these requests (None: all), or resume them."""
+        self.requests.pause(chosen, paused=paused)
+
+    def tune(self, chosen: Iterable[str] | None, chunk_rows: Tuning, delay_ms: Tuning) -> None:
+        """Change the pace of these requests (None: of all, but those with a pace of their own)."""
+        self.requests.tune(chosen, chunk_rows, delay_ms)
+
+    def fail_request(self, request_id: str, error: str) -> list[str]:
+        """End the open dumps of a request with ``error``; return their tables."""
+        return self.requests.fail(request_id, error)
+
     def update_dump(self, request_id: str, dump: TableDump) -> None:
         self.requests.update(request_id, dump)
+
+    def restart_dumps(self, table: str) -> bool:
+        """Restart every open whole-table dump of ``table``; return whether there was one."""
+        return self.requests.restart(table)
 
     def fail_table(self, table: str, error: str) -> None:
         """End every open dump of ``table`` with ``error``."""

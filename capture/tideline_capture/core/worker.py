@@ -90,7 +90,7 @@ class Worker:
         for item in self.state.requests.open:
             for dump in item.dumps:
                 if dump.first_low_seq is not None and self.state.keyless(dump.table):
-                    self.state.requests.restart(dump.table)
+                    self.state.restart_dumps(dump.table)
 
     # -- effects -------------------------------------------------------------------------------
 
@@ -150,14 +150,13 @@ class Worker:
             state.emit(rows)
         if batch.changes:
             self.last_change_at = now
-            if state.segment.opened_at is None:
-                state.segment.opened_at = now if since is None else since
+            state.begin_segment(now if since is None else since)
         self.dumps.unseen.committed(batch.transactions)
         self.in_transaction = batch.in_transaction
         for control in batch.controls:
             self._on_control(control, now=now)
         if batch.boundary is not None and batch.boundary.position != state.position:
-            state.position = batch.boundary.position
+            state.move(batch.boundary.position)
             self._moved_at = now if self._moved_at is None else self._moved_at
 
     def _on_control(self, control: Control, *, now: float) -> None:
@@ -259,7 +258,7 @@ class Worker:
 
     def flush_partial(self, *, now: float) -> PartialFlush | None:
         """Return rows to upload before their transaction has ended."""
-        return self.state.segment.flush_partial() if self._roll(now) is Roll.FLUSH else None
+        return self.state.flush_partial() if self._roll(now) is Roll.FLUSH else None
 
     def close_segment(self, *, now: float, force: bool = False) -> Segment | None:
         """Close the segment if it is due, or if ``force`` and anything is in it."""
@@ -279,11 +278,11 @@ class Worker:
         return self.catalog.caught_up and not open_work
 
     def _roll(self, now: float) -> Roll:
-        segment, has_content = self.state.segment, self.state.has_content()
-        if segment.opened_at is None and has_content:
-            segment.opened_at = now
+        has_content = self.state.has_content()
+        if has_content:
+            self.state.begin_segment(now)
         return roll(
-            segment,
+            self.state.segment,
             self.state.limits,
             now=now,
             has_content=has_content,

@@ -56,19 +56,19 @@ class Commands:
         return None
 
     def _do(self, command: Command) -> Effects:
-        requests = self._state.requests
+        state = self._state
         if command.action is Action.TUNE:
-            requests.tune(command.requests, command.chunk_rows, command.delay_ms)
+            state.tune(command.requests, command.chunk_rows, command.delay_ms)
         elif command.action is Action.CANCEL:
             who = f" by {command.requested_by}" if command.requested_by else ""
             cancelled: list[tuple[str, tuple[str, ...]]] = []
             for request_id in command.requests or self._cancellable():
-                verifies = requests.verifies(request_id)
-                ended = requests.fail(request_id, f"it was cancelled{who}")
+                verifies = state.requests.verifies(request_id)
+                ended = state.fail_request(request_id, f"it was cancelled{who}")
                 cancelled += [] if verifies else [(request_id, tuple(ended))]
             yield Cancelled(tuple(cancelled))
         else:
-            requests.pause(command.requests, paused=command.action is Action.PAUSE)
+            state.pause(command.requests, paused=command.action is Action.PAUSE)
 
     def _cancellable(self) -> list[str]:
         ids = [item.request.request_id for item in self._state.requests.open]

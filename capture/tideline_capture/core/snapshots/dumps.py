@@ -100,7 +100,7 @@ class Dumps:
             window.saw_change_of(table, what)
         # A snapshot's rows that went or changed since cannot be separated from others.
         if self._state.keyless(table):
-            self._state.requests.restart(table)
+            self._state.restart_dumps(table)
 
     def on_high(self, watermark: Watermark, *, now: float) -> Effects:
         reading = self.scheduler.find(watermark.token)

@@ -92,7 +92,7 @@ class ChunkScheduler:
                     return None
                 reading = self._make(item, dump)
             if reading is not None:
-                self._state.requests.took(item)
+                self._state.take_turn(item)
                 self.in_flight.append(reading)
                 return reading.order
         return None

@@ -60,7 +60,7 @@ class Conditions:
         if adopted is None:
             return None
         if keyless and schema.key:
-            self._state.requests.restart(table)  # A copy's place is no key.
+            self._state.restart_dumps(table)  # A copy's place is no key.
         seq = self._state.mint()
         self._state.record(
             SchemaEvent(
@@ -118,7 +118,7 @@ class Conditions:
     def doubt(self, table: str, *, since: int, reason: str) -> Effects:
         """Note that ``table`` needs a resnapshot; ensure that a delete-complete dump follows."""
         self._tables.mark_doubted(table, since=since, reason=reason)
-        restarted = self._state.requests.restart(table)
+        restarted = self._state.restart_dumps(table)
         if not restarted and self._state.policy.doubted and not self._blocked(table):
             yield SnapshotWanted((table,), _DOUBT)
 

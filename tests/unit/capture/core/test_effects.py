@@ -47,10 +47,8 @@ def _dropped(tree: ast.Module, names: set[str]) -> Iterator[str]:
 
 PLAIN_OWNERS = {
     "self._notes",
-    "self._state.requests",
     "self._tables",
     "self._verification",
-    "self.state.requests",
 }
 PLAIN = {"self._beginnings.on_statement", "self._blocks.cancelled"}
 """These are no deciders, though some have methods of the same names."""

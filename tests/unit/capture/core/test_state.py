@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ast
+import inspect
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 import pytest
@@ -28,7 +33,10 @@ from tideline.contract.open_state import (
 )
 from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Action, Answer, Command, DumpRequest, RequestState
+from tideline_capture import core
 from tideline_capture.core.events import CommandArrived, PreparedSeen
+from tideline_capture.core.open_requests import OpenRequests
+from tideline_capture.core.segment import OpenSegment
 from tideline_capture.core.state import CoreState
 
 
@@ -47,9 +55,9 @@ CHANGES: dict[str, tuple[Callable[[CoreState], object], ...]] = {
     "tables": (lambda state: state.change_table(TABLE, doubts=1),),
     "recent": (lambda state: state.finish(Answer("c", RequestState.DONE)),),
     "prepared": (lambda state: state.hold("xid", PostgresPosition(1)),),
-    "paused": (lambda state: state.requests.pause(None, paused=True),),
-    "chunk_rows": (lambda state: state.requests.tune(None, 7, None),),
-    "delay_ms": (lambda state: state.requests.tune(None, None, 7),),
+    "paused": (lambda state: state.pause(None, paused=True),),
+    "chunk_rows": (lambda state: state.tune(None, 7, None),),
+    "delay_ms": (lambda state: state.tune(None, None, 7),),
     "begun": (lambda state: state.begin(TABLE, CapturedFrom(1)),),
 }
 """Changes of each field of the open state, to be made one after the other."""
@@ -85,11 +93,11 @@ def test_an_open_state_that_was_handed_out_stays(field: str, state: CoreState) -
 
 def test_what_is_undone_before_it_is_sealed_changed_nothing(state: CoreState) -> None:
     state.change_table(TABLE, doubts=1)
-    state.requests.pause(None, paused=True)
+    state.pause(None, paused=True)
     state.hold("xid", PostgresPosition(1))
     assert state.has_content()
     state.change_table(TABLE, doubts=0)
-    state.requests.pause(None, paused=False)
+    state.pause(None, paused=False)
     state.hold("xid", None)
     assert not state.changed
 
@@ -134,3 +142,116 @@ def test_sequences_are_contiguous_and_never_taken_back(state: CoreState) -> None
         state.mint(-1)
     with pytest.raises(InvariantBroken, match="after 4"):
         state.mint(1 << 63)
+
+
+OWN = {"state.py", "open_requests.py", "segment.py"}
+"""What changes the state, its requests and its open segment is in these alone."""
+CORE = Path(core.__file__).parent
+TREES = {
+    str(path.relative_to(CORE.parent)): ast.parse(path.read_text())
+    for path in (*CORE.rglob("*.py"), *CORE.parent.glob("*.py"))
+    if path.name not in OWN
+}
+IN_PLACE = {*dir(list), *dir(dict), *dir(set), *dir(deque)} - {
+    *dir(tuple),
+    *dir(frozenset),
+    *dir(MappingProxyType),
+}
+"""The methods of containers that change them."""
+
+
+def _path(node: ast.AST) -> list[str]:
+    """The names of ``a.b.c[d]``, from the left."""
+    if isinstance(node, ast.Attribute):
+        return [*_path(node.value), node.attr]
+    if isinstance(node, ast.Subscript):
+        return [*_path(node.value), "[]"]
+    return [node.id] if isinstance(node, ast.Name) else [""]
+
+
+def _targets(node: ast.AST) -> list[ast.expr]:
+    """What a statement assigns or deletes."""
+    if isinstance(node, ast.Assign | ast.Delete):
+        found = list(node.targets)
+    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+        found = [node.target]
+    else:
+        return []
+    return [
+        one
+        for target in found
+        for one in (target.elts if isinstance(target, ast.Tuple | ast.List) else [target])
+    ]
+
+
+def _changes(node: ast.AST, methods: set[str]) -> Iterator[list[str]]:
+    """The paths that a statement or call changes, the last name left out; ``methods`` change their
+    owner."""
+    for target in _targets(node):
+        if isinstance(target, ast.Attribute | ast.Subscript):
+            yield _path(target.value)
+    called = node.func if isinstance(node, ast.Call) else None
+    if isinstance(called, ast.Attribute) and called.attr in methods:
+        yield _path(called.value)
+
+
+def _changing(kind: type[object]) -> set[str]:
+    """The methods of ``kind`` that change it, themselves or by others of its methods."""
+    (tree,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(tree, ast.ClassDef)
+    bodies = {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef)}
+    known: set[str] = set()
+    while True:
+        found = {
+            name
+            for name, body in bodies.items()
+            for node in ast.walk(body)
+            for path in _changes(node, IN_PLACE | known)
+            if path[0] == "self"
+        }
+        if found == known:
+            return known - {"__init__"}
+        known = found
+
+
+def _from_outside(tree: ast.Module) -> list[str]:
+    """Where a module changes the state, its requests or its open segment past their verbs."""
+    methods = _changing(OpenRequests) | _changing(OpenSegment) | IN_PLACE
+    found = []
+    for node in ast.walk(tree):
+        for path in _changes(node, methods):
+            of_state = path[-1] in ("state", "_state") and not isinstance(node, ast.Call)
+            if of_state or {"requests", "segment"} & set(path):
+                found.append(ast.unparse(node))
+    return found
+
+
+def test_what_changes_is_known() -> None:
+    requests, segment = _changing(OpenRequests), _changing(OpenSegment)
+    assert {"accept", "took", "pause", "tune", "fail", "update", "restart", "reread"} <= requests
+    assert {"fail_table", "take_ended"} <= requests
+    assert {"due", "dump", "full", "rows_max", "delay_s", "reread_keys"}.isdisjoint(requests)
+    assert segment == {"add", "check", "flush_partial"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "state.segment.opened_at = now",
+        "self._state.position = position",
+        "state.segment.urgent |= True",
+        "self.state.segment.rows.append(rows)",
+        "requests.restart(table)",
+        "found = self._state.requests.fail(one, error)",
+        "state.identity, other = both",
+        "del self._state.requests.paused",
+    ],
+)
+def test_a_change_from_outside_is_found(line: str) -> None:
+    assert _from_outside(ast.parse(line)) == [line.removeprefix("found = ")]
+
+
+def test_the_state_alone_changes_itself() -> None:
+    assert len(TREES) > 30
+    found = {name: _from_outside(tree) for name, tree in TREES.items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}

@@ -491,7 +491,7 @@ class TestReread:
         for number in range(1, 5):
             driver.change(("u", -number, "moved"), schema=WIDER, before=[90], unchanged=[["big"]])
             item, _ = next(driver.core.state.requests.due())
-            driver.core.state.requests.took(item)
+            driver.core.state.take_turn(item)
             served.append(item.request.keys is None)
         assert served == [False, True, False, True]
 

@@ -149,13 +149,13 @@ def test_its_snapshot_is_wanted_however_long_the_next_chunk_is_in_coming(delay_m
     order = driver.order()
     assert order.after_key == ("token", "0", "0")
     assert driver.core.dumps.copies == {"token"}
-    driver.core.state.requests.pause(None, paused=True)
+    driver.core.state.pause(None, paused=True)
     driver.answer(order, [], facts=BAG, last_key=("token", "1", "0"), complete=False)
     assert driver.core.dumps.copies == {"token"}, "a chunk is still under way"
     driver.mark(WatermarkKind.LOW, order.token)
     driver.mark(WatermarkKind.HIGH, order.token)
     assert driver.core.dumps.copies == frozenset(), "a pause may last for ever"
-    driver.core.state.requests.pause(None, paused=False)
+    driver.core.state.pause(None, paused=False)
     driver.now += 4000
     driver.dump([], facts=BAG, last_key=("token", "2", "0"))
     assert driver.core.dumps.copies == frozenset(), "the copy is whole"
