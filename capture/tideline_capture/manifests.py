@@ -167,7 +167,7 @@ class Manifests:
 def _numbered(state: OpenState, *durable: Iterable[Answer]) -> OpenState:
     """Return ``state`` with the numbers that its answers have in ``durable``.
 
-    A segment may be sealed before those ahead of it are uploaded; its state then has their answers
+    A segment may be closed before those ahead of it are uploaded; its state then has their answers
     without a number, too.
     """
     numbered = {answer.request_id: answer for answers in durable for answer in answers}

@@ -92,17 +92,17 @@ def _no_before_keys(batch: pa.RecordBatch, key: tuple[str, ...]) -> pa.Array:
 
 
 def _judge_noting_high(
-    self: Any, reading: Any, window: Any, *given: Any, now: float
+    self: Any, chunk: Any, window: Any, *given: Any, now: float
 ) -> Iterator[Any]:
     """Set the floor at the first chunk's high watermark, not its low one."""
-    state, order = self._state, reading.order
+    state, order = self._state, chunk.order
     dump = state.requests.dump(order.request_id, order.table)
     if dump is not None and dump.chunks == 0:
         state.first_highs = {
             **getattr(state, "first_highs", {}),
             (order.request_id, order.table): state.last_seq,
         }
-    yield from _JUDGE(self, reading, window, *given, now=now)
+    yield from _JUDGE(self, chunk, window, *given, now=now)
 
 
 def _delete_before_at_high(self: Any, order: Any, dump: Any, seq: int) -> Any:
@@ -224,7 +224,7 @@ def _eager(segment: Any, limits: Any, **given: Any) -> Roll:
 
 def _alarm_at_high(self: Any, watermark: Any) -> None:
     """Miss the watermarks of a chunk that have come, if its turn has not."""
-    if any(reading.before == watermark.token for reading in self.scheduler.in_flight):
+    if any(chunk.before == watermark.token for chunk in self.scheduler.in_flight):
         raise Unavailable("the watermarks of a chunk did not come through its log")
 
 
@@ -242,9 +242,9 @@ def _anybodys(self: Any, watermark: Any) -> None:
 
 def _copied_low(self: Any, watermark: Any) -> None:
     """Open the window once more at a copy of a low watermark."""
-    reading = self.scheduler.find(watermark.token)
-    if reading is not None:
-        reading.window = None
+    chunk = self.scheduler.find(watermark.token)
+    if chunk is not None:
+        chunk.window = None
     _ON_LOW(self, watermark)
 
 

@@ -53,7 +53,7 @@ class TestUnderTraffic:
         name = f"tideline {shop.settings.pipeline}"
         with Workload(database.dsn, seed=42, pause_s=0.01) as traffic:
             worker = shop.start()
-            for cut, role in enumerate(("", " chunks", " marks"), start=1):
+            for cut, role in enumerate(("", " chunks", " watermarks"), start=1):
                 in_a_dump(shop)
                 query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 ended = database.rows(f"{query} WHERE application_name = '{name}{role}'")

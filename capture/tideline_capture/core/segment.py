@@ -169,7 +169,7 @@ _COLLECTED = tuple(one.name for one in fields(Segment) if one.default == ())
 
 class Roll(Enum):
     KEEP = "keep"
-    FLUSH = "spill"
+    FLUSH = "flush"
     CLOSE = "close"
 
 

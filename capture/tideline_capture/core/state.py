@@ -347,7 +347,7 @@ class CoreState:
         return segment
 
     def durable(self, manifest: Manifest) -> None:
-        """Note that ``manifest``, and with it all that was sealed before it, is durable."""
+        """Note that ``manifest``, and with it all that was closed before it, is durable."""
         self.durable_number = manifest.manifest_number
         self.recent.durable(manifest.finished)
         # The manifest's maker has numbered the answers in what was written, too.

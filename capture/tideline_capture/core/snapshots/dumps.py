@@ -53,14 +53,14 @@ class Dumps:
     # -- the log -------------------------------------------------------------------------------
 
     def on_low(self, watermark: Watermark) -> None:
-        reading, state = self.scheduler.find(watermark.token), self._state
-        if reading is None or reading.window is not None:
+        chunk, state = self.scheduler.find(watermark.token), self._state
+        if chunk is None or chunk.window is not None:
             return  # A copy of the watermark, if any, comes after it and opens nothing.
-        order = reading.order
-        reading.window = ChunkWindow(order, self.unseen.at_low_watermark(), state.last_seq)
-        reading.window.catalogs = self._catalogs.of(order.table)
+        order = chunk.order
+        chunk.window = ChunkWindow(order, self.unseen.at_low_watermark(), state.last_seq)
+        chunk.window.catalogs = self._catalogs.of(order.table)
         if not order.fence and not self.unseen.complete:
-            reading.window.disturbed = "ids of unseen transactions were dropped after the order"
+            chunk.window.disturbed = "ids of unseen transactions were dropped after the order"
         self._visible.apply(self.scheduler.unmarked)
         dump = state.requests.dump(order.request_id, order.table)
         if dump is None or stale(order, dump) or dump.first_low_seq is not None:
@@ -87,9 +87,9 @@ class Dumps:
 
     def on_probe(self, watermark: Watermark) -> None:
         token, writer, number = watermark.token.rsplit(".", 2)
-        reading = self.scheduler.find(token)
-        if reading is not None and reading.window is not None:
-            reading.window.pass_by(Probe(writer, int(number), self._state.last_seq))
+        chunk = self.scheduler.find(token)
+        if chunk is not None and chunk.window is not None:
+            chunk.window.pass_by(Probe(writer, int(number), self._state.last_seq))
 
     def on_unknown_watermark(self) -> None:
         for window in self.scheduler.windows:
@@ -103,33 +103,33 @@ class Dumps:
             self._state.restart_dumps(table)
 
     def on_high(self, watermark: Watermark, *, now: float) -> Effects:
-        reading = self.scheduler.find(watermark.token)
-        if reading is not None and reading.high is None:
-            reading.high = watermark
+        chunk = self.scheduler.find(watermark.token)
+        if chunk is not None and chunk.high is None:
+            chunk.high = watermark
             yield from self.settle(now=now)
 
     def settle(self, *, now: float) -> Effects:
         """Emit the chunks whose turn has come, and drop those whose turn will never come."""
-        for reading in self.scheduler.ready():
-            window, chunk, high = reading.window, reading.chunk, reading.high
-            if window is not None and chunk is not None and high is not None:
-                yield from self._judge(reading, window, chunk, high, now=now)
-            self.scheduler.pause(reading.order.request_id, now)
+        for chunk in self.scheduler.ready():
+            window, fetched, high = chunk.window, chunk.fetched, chunk.high
+            if window is not None and fetched is not None and high is not None:
+                yield from self._judge(chunk, window, fetched, high, now=now)
+            self.scheduler.pause(chunk.order.request_id, now)
         self._visible.apply(self.scheduler.unmarked)
 
     def expect_watermarks_before(self, heartbeat: str) -> None:
         """Note that a heartbeat is about to be written: behind all watermarks written so far."""
-        for reading in self.scheduler.in_flight:
-            if reading.written and reading.before is None:
-                reading.before = heartbeat
+        for chunk in self.scheduler.in_flight:
+            if chunk.written and chunk.before is None:
+                chunk.before = heartbeat
 
     def on_heartbeat(self, watermark: Watermark) -> None:
         """Raise Unavailable for a high watermark that the heartbeat overtook: it will never
         come."""
-        for reading in self.scheduler.in_flight:
-            if reading.before == watermark.token and reading.high is None:
+        for chunk in self.scheduler.in_flight:
+            if chunk.before == watermark.token and chunk.high is None:
                 raise Unavailable(
-                    f"the watermarks of a chunk of {reading.order.table} were written to the"
+                    f"the watermarks of a chunk of {chunk.order.table} were written to the"
                     " source, and"
                     " did not come through its log",
                     hint="`tideline doctor` shows whether the log leaves our watermarks out",
@@ -138,26 +138,26 @@ class Dumps:
     # -- other threads -------------------------------------------------------------------------
 
     def on_chunk(self, event: ChunkEvent, *, now: float) -> None:
-        reading = self.scheduler.find(event.token)
-        if reading is None:
+        chunk = self.scheduler.find(event.token)
+        if chunk is None:
             return
         if isinstance(event, Waiting):
-            reading.waiting = event.reason
+            chunk.waiting = event.reason
         elif isinstance(event, WatermarksWritten):
-            reading.written = True
+            chunk.written = True
         elif isinstance(event, ChunkRead):
-            reading.read, reading.waiting = event, None
-            full = event.rows >= reading.order.rows_max
+            chunk.read, chunk.waiting = event, None
+            full = event.rows >= chunk.order.rows_max
             self.scheduler.governor.saw_chunk(
-                reading.order.table, event.rows, took_s=event.took_s, full=full
+                chunk.order.table, event.rows, took_s=event.took_s, full=full
             )
         elif isinstance(event, Chunk):
-            reading.chunk = event
-            self._status.goes_on(reading.order.table)
-            self.scheduler.release(reading.order.table)
-            self._show(event.snapshot, self.scheduler.unmarked - {reading.order.token})
+            chunk.fetched = event
+            self._status.goes_on(chunk.order.table)
+            self.scheduler.release(chunk.order.table)
+            self._show(event.snapshot, self.scheduler.unmarked - {chunk.order.token})
         else:
-            self._failed(reading, event, now=now)
+            self._failed(chunk, event, now=now)
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
         self._show(snapshot, self.scheduler.unmarked)
@@ -191,59 +191,59 @@ class Dumps:
 
     def _judge(
         self,
-        reading: InFlightChunk,
+        chunk: InFlightChunk,
         window: ChunkWindow,
-        chunk: Chunk,
+        fetched: Chunk,
         watermark: Watermark,
         *,
         now: float,
     ) -> Effects:
-        state, order = self._state, reading.order
+        state, order = self._state, chunk.order
         if order.fence:
             self.unseen.fenced()
-            self.scheduler.fenced(reading)
+            self.scheduler.fenced(chunk)
         dump = state.requests.dump(order.request_id, order.table)
-        if dump is None or stale(order, dump) or outlived(reading, dump):
+        if dump is None or stale(order, dump) or outlived(chunk, dump):
             return
         if order.keyless:
-            yield from self._judge_copy(reading, window, chunk, dump, watermark, now=now)
+            yield from self._judge_copy(chunk, window, fetched, dump, watermark, now=now)
             return
         missed = self.scheduler.unfenced(order.table) or len(
-            invisible(window.unseen, chunk.snapshot)
+            invisible(window.unseen, fetched.snapshot)
         )
-        altered = self._catalogs.differs(window, chunk.facts)
+        altered = self._catalogs.differs(window, fetched.facts)
         if window.disturbed or missed or altered:
             self._redo()
             return
         if order.verify:
-            yield from self._verify(order, window.low_seq, chunk, dump, now=now)
+            yield from self._verify(order, window.low_seq, fetched, dump, now=now)
             return
-        if not (yield from self.progress.fits(order, chunk, dump)):
+        if not (yield from self.progress.fits(order, fetched, dump)):
             return
         self.scheduler.emitted()
         dump = state.requests.dump(order.request_id, order.table) or dump
-        self.progress.emit(order, window, chunk, watermark)
-        self._status.note(order, chunk.batch.num_rows, now=now)
-        yield from self._advance(order, chunk, dump)
+        self.progress.emit(order, window, fetched, watermark)
+        self._status.note(order, fetched.batch.num_rows, now=now)
+        yield from self._advance(order, fetched, dump)
 
     def _verify(
-        self, order: ChunkOrder, low_seq: int, chunk: Chunk, dump: TableDump, *, now: float
+        self, order: ChunkOrder, low_seq: int, fetched: Chunk, dump: TableDump, *, now: float
     ) -> Effects:
-        fits = self._verification.fits(order, chunk, dump)
+        fits = self._verification.fits(order, fetched, dump)
         if fits is None:
             self.redone += 1
             self.scheduler.rest(order.table, now + RETRY_DELAY_S)
         if fits:
             self.scheduler.emitted()
-            self._verification.keep(order, low_seq, chunk, dump)
-            self._status.note(order, chunk.batch.num_rows, now=now)
-            yield from self._advance(order, chunk, dump)
+            self._verification.keep(order, low_seq, fetched, dump)
+            self._status.note(order, fetched.batch.num_rows, now=now)
+            yield from self._advance(order, fetched, dump)
 
     def _judge_copy(
         self,
-        reading: InFlightChunk,
+        chunk: InFlightChunk,
         window: ChunkWindow,
-        chunk: Chunk,
+        fetched: Chunk,
         dump: TableDump,
         watermark: Watermark,
         *,
@@ -253,21 +253,21 @@ class Dumps:
 
         The first one finds its snapshot's place in the log, all others bring that snapshot's rows.
         """
-        order = reading.order
+        order = chunk.order
         if order.after_key is not None:
-            if (yield from self.progress.fits(order, chunk, dump)):
-                self.progress.emit(order, window, chunk, watermark)
-                self._status.note(order, chunk.batch.num_rows, now=now)
-                yield from self._advance(order, chunk, dump)
+            if (yield from self.progress.fits(order, fetched, dump)):
+                self.progress.emit(order, window, fetched, watermark)
+                self._status.note(order, fetched.batch.num_rows, now=now)
+                yield from self._advance(order, fetched, dump)
             return
         missed = self.scheduler.unfenced(order.table) or len(
-            invisible(window.unseen, chunk.snapshot)
+            invisible(window.unseen, fetched.snapshot)
         )
         position = None
         if not (window.disturbed or missed):
             position = snapshot_position(
                 window.events,
-                chunk,
+                fetched,
                 low_seq=window.low_seq,
                 high_seq=self._state.last_seq,
                 probes=window.probes,
@@ -278,29 +278,29 @@ class Dumps:
             )
             self._redo()
             return
-        if (yield from self.progress.fits(order, chunk, dump)):
+        if (yield from self.progress.fits(order, fetched, dump)):
             self.scheduler.emitted()
             self._status.goes_on(order.table)
             positioned = replace(dump, first_low_seq=position.seq, seen=position.seen)
-            yield from self._advance(order, chunk, positioned)
+            yield from self._advance(order, fetched, positioned)
 
-    def _advance(self, order: ChunkOrder, chunk: Chunk, dump: TableDump) -> Effects:
-        if (yield from self.progress.advance(order, chunk, dump)):
+    def _advance(self, order: ChunkOrder, fetched: Chunk, dump: TableDump) -> Effects:
+        if (yield from self.progress.advance(order, fetched, dump)):
             self._status.ended(order)
 
     def _redo(self) -> None:
         self.scheduler.redo()
         self.redone += 1
 
-    def _failed(self, reading: InFlightChunk, failed: ChunkFailed, *, now: float) -> None:
-        state, order = self._state, reading.order
-        self.scheduler.end(reading)
+    def _failed(self, chunk: InFlightChunk, failed: ChunkFailed, *, now: float) -> None:
+        state, order = self._state, chunk.order
+        self.scheduler.end(chunk)
         if failed.restart and state.requests.dump(order.request_id, order.table) is not None:
             state.update_dump(order.request_id, TableDump(order.table))
             self._status.delayed(order.table, f"{failed.error}: its copy starts again")
             self.scheduler.rest(order.table, now + self._status.restart_delay_s(order.table))
             return
-        moved = reading.window is not None and reading.window.disturbed is not None
+        moved = chunk.window is not None and chunk.window.disturbed is not None
         if failed.retry or moved:  # A table re-created since may not have been there yet.
             self._status.delayed(order.table, failed.error)
             self._redo()

@@ -40,7 +40,7 @@ class InFlightChunk:
     covered: frozenset[str]
     window: ChunkWindow | None = None
     read: ChunkRead | None = None
-    chunk: Chunk | None = None
+    fetched: Chunk | None = None
     high: Watermark | None = None
     waiting: str | None = None
     written: bool = False
@@ -81,20 +81,20 @@ class ChunkScheduler:
         for item, dump in self._state.requests.due():
             if self._waits(item, dump, now):
                 continue
-            reading = None
+            chunk = None
             if (item.request.request_id, dump.table) in under_way:
                 if dump.table not in awaited:
-                    reading = self._read_ahead(item, dump)
+                    chunk = self._read_ahead(item, dump)
             elif dump.table in tables:
                 awaited.add(dump.table)
             else:
                 if self._dumps_being_read() >= self._state.limits.parallel_dumps_max:
                     return None
-                reading = self._make(item, dump)
-            if reading is not None:
+                chunk = self._make(item, dump)
+            if chunk is not None:
                 self._state.take_turn(item)
-                self.in_flight.append(reading)
-                return reading.order
+                self.in_flight.append(chunk)
+                return chunk.order
         return None
 
     @property
@@ -110,15 +110,15 @@ class ChunkScheduler:
     def find(self, token: str) -> InFlightChunk | None:
         return next((one for one in self.in_flight if one.order.token == token), None)
 
-    def end(self, reading: InFlightChunk) -> None:
-        """Remove ``reading``, which is over."""
-        self.in_flight.remove(reading)
+    def end(self, chunk: InFlightChunk) -> None:
+        """Remove ``chunk``, which is over."""
+        self.in_flight.remove(chunk)
 
     def ready(self) -> Iterator[InFlightChunk]:
         """Yield the chunks whose turn has come, or will never come; each is ended."""
-        while (reading := self._first_ready()) is not None:
-            self.end(reading)
-            yield reading
+        while (chunk := self._first_ready()) is not None:
+            self.end(chunk)
+            yield chunk
 
     def pause(self, request_id: str, now: float) -> None:
         """Note that a chunk of the request ended.
@@ -150,9 +150,9 @@ class ChunkScheduler:
         """
         self._fresh.add(table)
 
-    def fenced(self, reading: InFlightChunk) -> None:
-        """Note that the fence of ``reading`` has been passed."""
-        self._fresh -= reading.covered
+    def fenced(self, chunk: InFlightChunk) -> None:
+        """Note that the fence of ``chunk`` has been passed."""
+        self._fresh -= chunk.covered
 
     def unfenced(self, table: str) -> bool:
         """Return whether ``table`` still needs a fence."""
@@ -193,13 +193,13 @@ class ChunkScheduler:
         )
 
     def _first_ready(self) -> InFlightChunk | None:
-        for reading in self.in_flight:
-            if reading.high is None:
+        for chunk in self.in_flight:
+            if chunk.high is None:
                 continue
-            dump = self._state.requests.dump(reading.order.request_id, reading.order.table)
-            chain = [] if dump is None else self._chain(reading.order.request_id, dump)
-            if reading not in chain[1:]:
-                return reading
+            dump = self._state.requests.dump(chunk.order.request_id, chunk.order.table)
+            chain = [] if dump is None else self._chain(chunk.order.request_id, dump)
+            if chunk not in chain[1:]:
+                return chunk
         return None
 
     def _chain(self, request_id: str, dump: TableDump) -> list[InFlightChunk]:
@@ -293,13 +293,13 @@ def stale(order: ChunkOrder, dump: TableDump, behind: tuple[str, ...] | None = N
     return dump.phase == "keys" or order.after_key != (behind or dump.last_key)
 
 
-def outlived(reading: InFlightChunk, dump: TableDump) -> bool:
+def outlived(chunk: InFlightChunk, dump: TableDump) -> bool:
     """Return whether the chunk's window was opened before the dump (re)started.
 
     Though it may follow what was emitted again, events of its window that its rows left to the log
     lie below the delete-before sequence.
     """
-    window, order = reading.window, reading.order
+    window, order = chunk.window, chunk.order
     parts = order.keyless or order.verify or order.keys or order.time or order.key_range
     if window is None or dump.first_low_seq is None or parts:
         return False  # The others delete nothing; a copy's is found otherwise (`copies`).

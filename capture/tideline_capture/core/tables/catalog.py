@@ -169,7 +169,7 @@ class SeenRounds:
         yield from self._conditions.doubt(table, since=since, reason=reason)
 
     def _miss(self, present: set[str]) -> Effects:
-        """Mark tables as gone that two rounds in a row do not find.
+        """Note the tables as removed that two rounds in a row do not find.
 
         After one round, such a table may be in the middle of an ALTER.
         """

@@ -40,7 +40,7 @@ from tideline_capture.sources.mysql.checks.preflight import check, check_url, re
 from tideline_capture.sources.mysql.checks.server_log import (
     SENT_EARLY_S,
     ServerLog,
-    check_marks,
+    check_watermarks,
     log_files,
 )
 from tideline_capture.sources.mysql.connect import (
@@ -129,7 +129,7 @@ class MysqlSource:
                 return server_log.fail_over(position, tail, identity)
             server_log.check(position)
             if not self._source.read_only:
-                check_marks(cursor, self._ours, tail)
+                check_watermarks(cursor, self._ours, tail)
             return position
 
     def _logged(self, cursor: Any) -> set[str]:
@@ -199,7 +199,7 @@ class MysqlSource:
 
         def probes(token: str) -> ProbeWriters:
             return ProbeWriters(
-                lambda: self._connect("pulses", SESSION),
+                lambda: self._connect("probes", SESSION),
                 key=key,
                 database=self._source.watermark_database,
                 token=token,
@@ -224,7 +224,7 @@ class MysqlSource:
         self._streams.keep(tokens)
 
     def _watermarks(self, key: WatermarkKey) -> WatermarkWriter:
-        connection = self._connect("marks", SESSION)
+        connection = self._connect("watermarks", SESSION)
         if self._source.read_only:
             return RegistryWatermarks(connection, self._registry, flavour=self._flavour)
         database = self._source.watermark_database

@@ -152,7 +152,7 @@ class PostgresSource:
         """See `Source.chunk_reader`."""
         limits = self._settings.capture
         return CopyChunkReader(
-            self._connect("marks", _WRITER_SETTINGS),
+            self._connect("watermarks", _WRITER_SETTINGS),
             self._connect("chunks"),
             key=key,
             publication=self._publication,

@@ -91,7 +91,7 @@ def test_an_open_state_that_was_handed_out_stays(field: str, state: CoreState) -
     assert msgspec.json.encode(given) == before
 
 
-def test_what_is_undone_before_it_is_sealed_changed_nothing(state: CoreState) -> None:
+def test_what_is_undone_before_it_is_closed_changed_nothing(state: CoreState) -> None:
     state.change_table(TABLE, doubts=1)
     state.pause(None, paused=True)
     state.hold("xid", PostgresPosition(1))

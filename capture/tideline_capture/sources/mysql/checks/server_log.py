@@ -169,7 +169,7 @@ def log_files(cursor: Any) -> dict[str, int]:
     return {str(row[0]): int(row[1]) for row in cursor.fetchall()}
 
 
-def check_marks(cursor: Any, table: TableId, tail: Manifest) -> None:
+def check_watermarks(cursor: Any, table: TableId, tail: Manifest) -> None:
     """Raise SourceLost where the watermark table, which is written before the log is read, is
     behind the chain: the server was restored from a copy, and its log continues differently from
     there, under the old names, offsets and GTIDs."""

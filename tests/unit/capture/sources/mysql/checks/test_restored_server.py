@@ -13,7 +13,7 @@ import pytest
 from tests.unit.contract.documents import first_manifest
 from tideline.contract.errors import SourceLost
 from tideline.contract.manifest import Manifest
-from tideline_capture.sources.mysql.checks.server_log import check_marks
+from tideline_capture.sources.mysql.checks.server_log import check_watermarks
 from tideline_capture.sources.mysql.watermarks import last_clock, watermark_table
 
 READ_US = 1_700_000_000_000_000
@@ -70,5 +70,5 @@ def test_a_row_that_tells_of_no_time(row: tuple[int] | None, reported: int | Non
 def check(written: int | None, tail: Manifest, *, lost: bool) -> None:
     cursor = Cursor(None if written is None else (written,), incarnation=tail.incarnation)
     with pytest.raises(SourceLost, match="marks") if lost else nullcontext():
-        check_marks(cursor, watermark_table("tideline"), tail)
+        check_watermarks(cursor, watermark_table("tideline"), tail)
     assert cursor.asked
