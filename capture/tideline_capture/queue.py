@@ -10,7 +10,6 @@ Redis is not trusted. Entries are measured inside Redis, and one that is too big
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +21,7 @@ from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.request import (
     Answer,
     encode_answer,
+    is_id,
     parse_command,
     parse_request,
 )
@@ -46,8 +46,6 @@ TIMEOUT_S = 1.0
 RETRY_AFTER_S = 2.0
 """The time that Redis is left alone after a failure, so that a hung one costs the worker little."""
 CLAIM_IDLE_S = 30.0
-
-_REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+/@=-]{0,199}")
 
 _CLAIM = """
 local stream, group, consumer = KEYS[1], ARGV[1], ARGV[2]
@@ -231,7 +229,7 @@ def _request_id(raw: bytes) -> str | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     named = found.request_id or found.command_id
-    return named if _REQUEST_ID.fullmatch(named) else None
+    return named if is_id(named) else None
 
 
 class _Identified(msgspec.Struct):

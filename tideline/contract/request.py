@@ -38,6 +38,11 @@ _UNBOUNDED = "key_range needs from, to or both, each with at least one text"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+/@=-]{0,199}")
 
 
+def is_id(text: str) -> bool:
+    """Return whether ``text`` can be the id of a request or a command."""
+    return _ID.fullmatch(text) is not None
+
+
 class TimeRange(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "end": "to"}
 ):
@@ -354,7 +359,7 @@ def _rules(request: DumpRequest) -> list[tuple[bool, str]]:
     return [
         (request.version != REQUEST_VERSION, f"version must be {REQUEST_VERSION}"),
         (bool(unknown), f"unknown features required: {', '.join(unknown)}"),
-        (not _ID.fullmatch(request.request_id), "request_id must be 1 to 200 plain characters"),
+        (not is_id(request.request_id), "request_id must be 1 to 200 plain characters"),
         (_holds_nul(request), "no text may hold the character NUL"),
         (not request.tables, "tables must name at least one table"),
         (len(request.tables) > TABLES_MAX, f"tables holds more than {TABLES_MAX} patterns"),
@@ -405,7 +410,7 @@ def _command_rules(command: Command) -> list[tuple[bool, str]]:
     return [
         (command.version != REQUEST_VERSION, f"version must be {REQUEST_VERSION}"),
         (bool(unknown), f"unknown features required: {', '.join(unknown)}"),
-        (not all(map(_ID.fullmatch, named)), "ids must be 1 to 200 plain characters"),
+        (not all(map(is_id, named)), "ids must be 1 to 200 plain characters"),
         ("\0" in command.requested_by, "no text may hold the character NUL"),
         *_note_rules(command.requested_by),
         (

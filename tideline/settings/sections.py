@@ -8,6 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from tideline.contract.request import CHUNK_ROWS_MAX, DELAY_MS_MAX
 from tideline.settings.addresses import check_redis, split_url
 from tideline.settings.base import Count, Days, Effect, MiB, Seconds, Section
 from tideline.settings.secrets import hidden, known, secret_of, with_password
@@ -169,11 +170,11 @@ class Capture(Section):
     """The chain grows at least so often."""
     takeover_after_s: Annotated[Seconds, Effect.RESTART] = 15.0
     """A passive worker takes over a chain that has not grown for so long."""
-    chunk_rows: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    chunk_rows: Annotated[int, Field(ge=1, le=CHUNK_ROWS_MAX)] = 10_000
     """Rows that one query of a dump reads, at most."""
     chunk_bytes_max: Count = 64 * MiB
     """… and bytes."""
-    delay_ms: Annotated[int, Field(ge=0, le=3_600_000)] = 0
+    delay_ms: Annotated[int, Field(ge=0, le=DELAY_MS_MAX)] = 0
     """A pause between the chunks of a dump."""
     chunk_redo_max: Count = 5
     """Redoes of one chunk by the snapshot rule before the fence is used."""
