@@ -14,6 +14,8 @@ from tideline.contract.types import LogicalType, parse_type, widens
 
 RESERVED_PREFIX = "_tl_"
 """The prefix of our own column names, in parts and in warehouse tables."""
+SPARKS_OWN = "_metadata"
+"""Spark's name for file metadata: Delta cannot merge into a table with such a column."""
 
 _PLAIN_NAME = re.compile(r'[^."\s*?\[\]]+')
 """A name without quotes. Shell wildcards are quoted too, so that a table's text as a pattern means
@@ -79,9 +81,14 @@ class TableSchema(msgspec.Struct, frozen=True):
         raise CorruptData(f"column {name!r} is not in the schema of {self.table}")
 
 
-def is_reserved(column: str) -> bool:
+def is_ours(column: str) -> bool:
     """Return whether a source's column has a name that is ours; Delta's names know no case."""
     return column.lower().startswith(RESERVED_PREFIX)
+
+
+def is_reserved(column: str) -> bool:
+    """Return whether a source's column has a name that no target can hold: ours, or Spark's."""
+    return is_ours(column) or column.lower() == SPARKS_OWN
 
 
 def encode_schema(schema: TableSchema) -> bytes:

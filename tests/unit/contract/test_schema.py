@@ -12,6 +12,8 @@ from tideline.contract.schema import (
     TableSchema,
     Verdict,
     difference,
+    is_ours,
+    is_reserved,
     parse_table,
     verdict,
 )
@@ -142,3 +144,18 @@ def test_an_added_column_does_not_change_the_order_of_the_others() -> None:
 def test_the_gravest_verdict_wins() -> None:
     new = table(Column("id", "int32", "integer", nullable=False), REQUIRED)
     assert verdict(difference(BASE, new), new) is Verdict.INCOMPATIBLE
+
+
+@pytest.mark.parametrize(
+    ("column", "ours", "reserved"),
+    [
+        ("_tl_seq", True, True),
+        ("_TL_x", True, True),
+        ("_metadata", False, True),
+        ("_Metadata", False, True),
+        ("metadata", False, False),
+        ("a_tl_b", False, False),
+    ],
+)
+def test_names_that_no_target_can_hold(column: str, ours: bool, reserved: bool) -> None:
+    assert (is_ours(column), is_reserved(column)) == (ours, reserved)

@@ -22,10 +22,7 @@ from tideline.contract.planning.caps import last_within_caps, parts_of
 from tideline.contract.planning.keyless import NEEDS_KEY, NOT_COPIED, ends_copy, last_whole
 from tideline.contract.planning.spans import Rolled, Span, spans_of
 from tideline.contract.planning.table_plans import Window, table_plan
-from tideline.contract.schema import TableSchema
-
-_RESERVED = "_metadata"
-"""Spark's own name for a file's metadata: Delta cannot merge into a table with such a column."""
+from tideline.contract.schema import TableSchema, is_reserved
 
 
 def make_plan(
@@ -156,9 +153,9 @@ def unmergeable(schema: TableSchema, mode: Mode) -> str | None:
                 f"the columns {twin!r} and {name!r} differ by case only, which the warehouse does"
                 " not distinguish: rename one at the source, or exclude the table"
             )
-        if name.lower() == _RESERVED:
+        if is_reserved(name):
             return (
-                f"the column {name!r} has a name that Spark keeps for itself: rename it at the"
-                " source, or exclude the table"
+                f"the column {name!r} has a name that Tideline or Spark keeps for itself: rename"
+                " it at the source, or exclude the table"
             )
     return None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tideline.contract.manifest import SchemaEvent, Truncate
 from tideline.contract.open_state import TableCondition
-from tideline.contract.schema import Verdict, is_reserved, parse_table
+from tideline.contract.schema import Verdict, is_ours, parse_table
 from tideline_capture.core.effects import Disturbed, Effects, Joined
 from tideline_capture.core.events import GapSeen, SchemaSeen, StatementSeen, Truncated
 from tideline_capture.core.state import CATALOG, CoreState
@@ -40,7 +40,7 @@ class LoggedTables:
         """Take the log's description of a table."""
         state, schema, table = self._state, seen.schema, seen.schema.table
         self._notes.schema_seen(table, seen.xid)
-        reserved = [name for name in schema.column_names if is_reserved(name)]
+        reserved = [name for name in schema.column_names if is_ours(name)]
         known = state.schema(table)
         lost = not schema.key and known is not None and bool(known.key)
         if reserved or lost:

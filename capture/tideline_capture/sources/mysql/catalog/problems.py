@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tideline.contract.schema import RESERVED_PREFIX, TableId, is_reserved
+from tideline.contract.schema import RESERVED_PREFIX, SPARKS_OWN, TableId, is_reserved
 from tideline_capture.sources.key_configuration import KeyConfiguration, key_alternatives
 from tideline_capture.sources.mysql.catalog.column_types import ColumnRow
 from tideline_capture.sources.mysql.names import qualified, quoted
@@ -23,8 +23,6 @@ UNTRANSACTIONAL = ("myisam", "aria")
 """The engines without transactions, and so without snapshots."""
 
 ASTERISK = "*"
-SPARKS_OWN = "_metadata"
-"""Spark's name for file metadata: Delta cannot merge into a table with such a column."""
 
 _DOUBLE_CODES = frozenset({"armscii8", "cp932", "eucjpms", "sjis", "ujis"})
 _FEW = 5
@@ -216,7 +214,7 @@ def _columns_problem(suspect: Suspect) -> Problem | None:
             f"columns in character sets that are not known: {_few(unread)}",
             f"{alter} MODIFY … CHARACTER SET utf8mb4; -- {_REFUSED}",
         )
-    kept = [name for name in known if is_reserved(name) or name.lower() == SPARKS_OWN]
+    kept = [name for name in known if is_reserved(name)]
     if kept:
         return (
             f"columns have names that Tideline ({RESERVED_PREFIX}…) or Spark ({SPARKS_OWN}) keeps"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tideline.contract.schema import RESERVED_PREFIX, TableId, is_reserved
+from tideline.contract.schema import RESERVED_PREFIX, TableId, is_ours
 from tideline_capture.sources.key_configuration import KeyConfiguration, key_alternatives
 from tideline_capture.sources.postgres.names import qualified, quoted
 
@@ -81,7 +81,7 @@ def problem_of(
     """Return why the table cannot be captured, and what would change that."""
     name = qualified(table)
     persistence, identity, narrowed = parts.row[4], parts.row[5], parts.row[9]
-    reserved = [row[1] for row in parts.columns if is_reserved(row[1])]
+    reserved = [row[1] for row in parts.columns if is_ours(row[1])]
     if persistence != "p":
         return "it is unlogged: its changes are not in the log", f"ALTER TABLE {name} SET LOGGED"
     if reserved:

@@ -10,14 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from tideline.contract.patterns import matches
-from tideline.contract.schema import RESERVED_PREFIX, is_reserved
+from tideline.contract.schema import RESERVED_PREFIX, SPARKS_OWN, is_reserved
 from tideline_capture.sources.finding import Finding, error, how_many, nothing_chosen, ok, warning
 from tideline_capture.sources.key_configuration import KeyConfigurations, key_alternatives
 from tideline_capture.sources.postgres.checks.facts import RelationFacts
 from tideline_capture.sources.postgres.names import quoted
 
-SPARKS_OWN = "_metadata"
-"""Spark's name for file metadata: Delta cannot merge into a table with such a column."""
 _LISTED_MAX = 20
 
 
@@ -123,7 +121,7 @@ def _check_grants(one: RelationFacts, role: str) -> Iterator[Finding]:
 
 def _check_columns(one: RelationFacts) -> Iterator[Finding]:
     for column in one.columns:
-        if is_reserved(column) or column.lower() == SPARKS_OWN:
+        if is_reserved(column):
             yield error(
                 "reserved",
                 f"a column of {one.sql} has a name that Tideline ({RESERVED_PREFIX}…) or Spark"
