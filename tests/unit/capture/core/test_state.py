@@ -231,7 +231,7 @@ def test_what_changes_is_known() -> None:
     assert {"accept", "took", "pause", "tune", "fail", "update", "restart", "reread"} <= requests
     assert {"fail_table", "take_ended"} <= requests
     assert {"due", "dump", "full", "rows_max", "delay_s", "reread_keys"}.isdisjoint(requests)
-    assert segment == {"add", "check", "flush_partial"}
+    assert segment == {"add", "add_verification", "flush_partial"}
 
 
 @pytest.mark.parametrize(
