@@ -37,7 +37,6 @@ from tideline_airflow.verify import (
     CompareOperator,
     ReadOperator,
     ResultOperator,
-    changed_keys,
 )
 
 PREFIX = "tideline"
@@ -153,7 +152,6 @@ class _DagSet:
     def verify(self) -> DAG:
         params = {"tables": forms.tables(), **forms.fields("verify")}
         with self._dag("verify", params=params) as dag:
-            cancel = forms.template("cancel_with_task")
             read = ReadOperator(
                 task_id="read",
                 tables=forms.template("tables"),
@@ -163,7 +161,10 @@ class _DagSet:
             compare = CompareOperator(task_id="compare", reads=read.output, **self._spark)
             changed = ChangedKeysOperator(task_id="moving", compared=compare.output)
             read_again = ReadOperator.partial(
-                task_id="read_again", keys=changed_keys, cancel_with_task=cancel, **self._config
+                task_id="read_again",
+                first=compare.output,
+                **forms.values("verify", "key_range"),
+                **self._config,
             ).expand(tables=changed.output)
             compare_again = CompareOperator(
                 task_id="compare_again",

@@ -35,6 +35,7 @@ from tideline_airflow.log_lines import clear_errors, log_line
 from tideline_airflow.merge import PlanJobOperator
 from tideline_airflow.renamed import look_up
 from tideline_airflow.request_options import takes, templates
+from tideline_airflow.scope import checked
 from tideline_airflow.spark_job import application, at_once
 
 APPLICATION_VARIABLE = "TIDELINE_VERIFY_APPLICATION"
@@ -47,15 +48,34 @@ class ReadOperator(DumpOperator):
     """A `DumpOperator` whose rows are only to be compared: nothing is dumped, nothing merged.
 
     It takes the options of a verification, such as ``sample_percent``, besides those of a dump.
+    ``first`` is the return value of a `CompareOperator`: the task then reads for another pass, at
+    the priority and pace that its options say, the keys which that set aside; of a mapped task the
+    list of its number.
     """
 
     purpose = "verify"
     options = (*DumpOperator.options, *_OWN_OPTIONS)
-    template_fields: Sequence[str] = (*DumpOperator.template_fields, *templates(_OWN_OPTIONS))
+    template_fields: Sequence[str] = (
+        *DumpOperator.template_fields,
+        *templates(_OWN_OPTIONS),
+        "first",
+    )
 
     @takes(_OWN_OPTIONS)
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, first: Any = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.first = first
+
+    def _request(self, context: Any) -> DumpRequest:
+        request = super()._request(context)
+        if self.first is None:
+            return request
+        from tideline.planner.verification import next_pass
+
+        # Of the first pass alone: the second one replaces the result of both.
+        result = _result(TidelineHook(self.config), f"{self.first['verify_id']}.1")
+        table, keys = keys_to_read(result.tables)[max(0, context["ti"].map_index)]
+        return checked(next_pass(request, request.request_id, table, keys=keys))
 
 
 class CompareOperator(PlanJobOperator):
@@ -163,17 +183,6 @@ def _result(hook: TidelineHook, verify_id: str) -> Verification:
     if found is None:
         raise AirflowException(f"there is no result of verification {verify_id}")
     return found
-
-
-def changed_keys(context: Any) -> list[list[str]]:
-    """Return the keys that a mapped task reads again: the list of its number, of those that
-    `CompareOperator` ``compare`` set aside."""
-    task = context["ti"]
-    summary = task.xcom_pull(task_ids="compare")
-    # Of the first pass alone: the second one replaces the result of both.
-    result = _result(TidelineHook(task.task.config), f"{summary['verify_id']}.1")
-    _, keys = keys_to_read(result.tables)[max(0, task.map_index)]
-    return [list(key) for key in keys]
 
 
 class ChangedKeysOperator(BaseOperator):

@@ -34,7 +34,7 @@ TASKS: dict[str, dict[str, list[str]]] = {
         "read": [],
         "compare": ["read"],
         "moving": ["compare"],
-        "read_again": ["moving"],
+        "read_again": ["compare", "moving"],
         "compare_again": ["compare", "read_again"],
         "report": ["compare", "compare_again"],
     },
@@ -62,6 +62,7 @@ module = sys.modules["made"] = types.ModuleType("made")
 DagContext.current_autoregister_module_name = "made"
 exec(sys.argv[2], module.__dict__)
 heavy = [name for name in sys.argv[3].split(",") if name in sys.modules]
+PACE = ("priority", "chunk_rows", "delay_ms", "cancel_with_task")
 def schedule(table):
     for name in ("expression", "_expression"):  # after and before Airflow 3.2
         if found := getattr(table, name, None):
@@ -76,6 +77,10 @@ print(json.dumps({
         "templates": {task.task_id: list(task.template_fields) for task in dag.tasks},
         "pools": {task.task_id: task.pool for task in dag.tasks},
         "configs": sorted({str(task.config) for task in dag.tasks if hasattr(task, "config")}),
+        "paces": {
+            task.task_id: [getattr(task, "partial_kwargs", vars(task)).get(name) for name in PACE]
+            for task in dag.tasks
+        },
         "retries": sorted({task.retries for task in dag.tasks}),
         "paused": dag.is_paused_upon_creation,
         "described": bool(dag.doc_md),
@@ -151,6 +156,12 @@ def test_nothing_that_may_be_a_row_value_is_a_template(name: str) -> None:
         "cancel_with_task",
         "config",
     }
+
+
+def test_keys_that_are_read_again_are_as_urgent_as_the_rest_and_as_slow() -> None:
+    paces = look()["tideline_verify"]["paces"]
+    assert None not in paces["read"]
+    assert paces["read_again"] == paces["read"]
 
 
 def test_schedules_are_settings() -> None:

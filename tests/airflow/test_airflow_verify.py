@@ -36,7 +36,6 @@ from tideline_airflow.verify import (
     CompareOperator,
     ReadOperator,
     ResultOperator,
-    changed_keys,
 )
 
 SUBMIT = """#!{python}
@@ -159,8 +158,8 @@ def test_a_job_that_died_is_run_again_and_one_that_ended_is_not(
     assert (first, len(submit.calls)) == (again, 2)
 
 
-def test_keys_that_moved_are_read_again(
-    compare: CompareOperator, submit: Submit, settings: Settings, config: Path
+def test_keys_that_changed_are_read_again(
+    compare: CompareOperator, submit: Submit, settings: Settings, config: Path, worker: Any
 ) -> None:
     submit.shall(CHANGING, replace(EQUAL, seq=50, rows=1, scope=Scope.KEYS))
     summary = compare.execute(TaskContext(compare).values)
@@ -168,11 +167,27 @@ def test_keys_that_moved_are_read_again(
     assert "canary" not in json.dumps(summary)
     changed = ChangedKeysOperator(task_id="moving", compared=summary)
     assert changed.execute(TaskContext(changed).values) == [[T]]
-    read = ReadOperator(task_id="read_again", tables=[T], keys=changed_keys, config=str(config))
-    context = TaskContext(read).values
-    context["ti"].map_index = 0
-    context["ti"].xcom_pull = lambda task_ids: summary
-    assert changed_keys(context) == [["canary-7"]]
+    worker.delayed.set()
+    read = ReadOperator(
+        task_id="read_again",
+        tables=[T],
+        first=summary,
+        priority=4,
+        chunk_rows=50,
+        delay_ms=20,
+        sample_percent=5,
+        config=str(config),
+        defer_after_s=0.0,
+    )
+    with pytest.raises(TaskDeferred) as deferred:
+        read.execute(TaskContext(read).values)
+    trigger = deferred.value.trigger
+    assert isinstance(trigger, DumpTrigger)
+    request = parse_request(trigger.request.encode())
+    assert (request.tables, request.keys) == ((T,), (("canary-7",),))
+    assert (request.purpose, request.sample_percent) == ("verify", None)
+    # As urgent as the first pass, and as slow.
+    assert (request.priority, request.chunk_rows, request.delay_ms) == (4, 50, 20)
 
     later = CompareOperator(
         task_id="compare_again",

@@ -13,7 +13,6 @@ from hashlib import sha256
 import msgspec
 from msgspec.structs import replace
 
-from tideline.contract.request import DumpRequest
 from tideline.contract.verification import KEYS_MAX, TableResult, VerificationOutcome
 
 PASSES_MAX = 5
@@ -50,20 +49,6 @@ def with_passes(first: Iterable[TableResult], later: Iterable[TableResult]) -> l
     for one in later:
         passes.setdefault(one.table, []).append(one)
     return [with_pass(one, passes[one.table]) if one.table in passes else one for one in first]
-
-
-def verify_request(
-    name: str, table: str, keys: tuple[tuple[str, ...], ...], *, priority: int, requested_by: str
-) -> DumpRequest:
-    """Make the request to read given keys for another pass; of the same ``name``, it joins."""
-    return DumpRequest(
-        request_id=f"{name}:{short(table)}",
-        tables=(table,),
-        keys=keys,
-        purpose="verify",
-        priority=priority,
-        requested_by=requested_by,
-    )
 
 
 def short(table: str) -> str:

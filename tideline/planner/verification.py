@@ -9,14 +9,15 @@ answered with the earlier rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
 from tideline.contract.errors import Misconfigured
+from tideline.contract.options import Purpose
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt
-from tideline.contract.request import Answer, DumpRequest, RequestState
+from tideline.contract.request import Answer, DumpRequest, KeyRange, RequestState
 from tideline.contract.verification import (
     TableResult,
     Verification,
@@ -31,7 +32,6 @@ from tideline.contract.verification_results import (
     keys_to_repair,
     repaired,
     short,
-    verify_request,
     with_passes,
 )
 from tideline.planner.merges import plan_merge
@@ -72,6 +72,32 @@ class RowsRead(NamedTuple):
     request_id: str
     manifest_number: int
     tables: Sequence[str]
+
+
+def next_pass(
+    first: DumpRequest,
+    request_id: str,
+    table: str,
+    *,
+    keys: Keys | None = None,
+    key_range: KeyRange | None = None,
+    purpose: Purpose = "verify",
+) -> DumpRequest:
+    """Make the request for another pass of ``first`` over ``table``, or over some of its rows.
+
+    All that says how rows are read is that of ``first``: its priority, its pace, who asked. Only
+    the rows are others.
+    """
+    return replace(
+        first,
+        request_id=request_id,
+        tables=(table,),
+        keys=None if keys is None else tuple(keys),
+        key_range=key_range,
+        time=None,
+        sample_percent=None,
+        purpose=purpose,
+    )
 
 
 def compare_rows(
@@ -214,14 +240,8 @@ class VerificationRun:
         self._passes += 1
         found = []
         for number, (table, keys) in enumerate(wanted):
-            request = verify_request(
-                f"{self._name}:p{self._passes}.{number}",
-                table,
-                tuple(keys),
-                priority=self._request.priority,
-                requested_by=self._request.requested_by,
-            )
-            found += self._compared(request)
+            name = f"{self._name}:p{self._passes}.{number}:{short(table)}"
+            found += self._compared(next_pass(self._request, name, table, keys=keys))
         return found
 
     def _repair(self, result: TableResult, number: int) -> TableResult:
@@ -231,7 +251,9 @@ class VerificationRun:
         many = "the whole table" if keys is None else f"{len(keys):,} keys"
         self._work.report(f"{result.table}: {result.differences:,} differences; dumping {many}")
         for at, batch in enumerate([None] if keys is None else batches(keys)):
-            answer = self._work.read(self._of_table(result, f"r{number}.{at}", keys=batch))
+            name = f"{self._name}:r{number}.{at}:{short(result.table)}"
+            repair = next_pass(self._request, name, result.table, keys=batch, purpose="dump")
+            answer = self._work.read(repair)
             if answer.state is not RequestState.DONE:
                 reason = f"the repair is {answer.state.value}: {answer.error or 'no reason given'}"
                 return replace(result, reason=reason, hint=answer.hint)
@@ -240,18 +262,8 @@ class VerificationRun:
         if failed:
             return replace(result, reason=f"the repair is not merged: {failed[result.table]}")
         if keys is None:
-            again = self._of_table(
-                result, f"w{number}", purpose="verify", key_range=result.key_range
-            )
+            name = f"{self._name}:w{number}:{short(result.table)}"
+            again = next_pass(self._request, name, result.table, key_range=result.key_range)
             return self._settled(self._compared(again))[0]
         later = self._of_keys((result.table, batch) for batch in batches(keys))
         return self._settled([repaired(result, later)])[0]
-
-    def _of_table(self, result: TableResult, what: str, **scope: Any) -> DumpRequest:
-        return DumpRequest(
-            request_id=f"{self._name}:{what}:{short(result.table)}",
-            tables=(result.table,),
-            priority=self._request.priority,
-            requested_by=self._request.requested_by,
-            **scope,
-        )

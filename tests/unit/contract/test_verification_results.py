@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tideline.contract.request import check_request
+from tideline.contract.request import DumpRequest, check_request
 from tideline.contract.verification import DifferentKey, Scope, TableResult, VerificationOutcome
 from tideline.contract.verification_results import (
     BATCH_KEYS_MAX,
     batches,
     keys_to_repair,
     repaired,
-    verify_request,
     with_pass,
 )
 
@@ -162,8 +161,7 @@ def test_batches_are_what_a_request_may_hold() -> None:
     found = list(batches(keys))
     assert [key for batch in found for key in batch] == keys
     for batch in found:
-        request = verify_request("v", ORDERS, batch, priority=0, requested_by="")
-        check_request(request)
+        check_request(DumpRequest("v", (ORDERS,), keys=batch, purpose="verify"))
         assert len(batch) <= BATCH_KEYS_MAX
     assert [len(batch) for batch in batches([("x" * 600_000,)] * 2)] == [1, 1]
     assert list(batches([])) == []

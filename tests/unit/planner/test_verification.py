@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tideline.contract.errors import Misconfigured
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
-from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
+from tideline.contract.request import Answer, DumpRequest, KeyRange, RequestState, TableProgress
 from tideline.contract.verification import (
     DifferentKey,
     Scope,
@@ -23,7 +23,7 @@ from tideline.contract.verification import (
 )
 from tideline.contract.verification_results import PASSES_MAX
 from tideline.planner import verification
-from tideline.planner.verification import MERGES_MAX, REPAIRS_MAX, VerificationRun
+from tideline.planner.verification import MERGES_MAX, REPAIRS_MAX, VerificationRun, next_pass
 from tideline.planner.verifying import Planned
 from tideline.settings import make_settings
 from tideline_console import verify
@@ -31,7 +31,11 @@ from tideline_console.requests import make_request
 from tideline_console.verify import verdict
 
 T = "public.t"
-REQUEST = DumpRequest("v", (T,), purpose="verify", priority=3)
+REQUEST = DumpRequest(
+    "v", (T,), purpose="verify", priority=3, chunk_rows=500, delay_ms=20, requested_by="ann"
+)
+HOW = (3, 500, 20, "ann")
+"""How rows are read, whatever the pass."""
 EQUAL = TableResult(
     T, VerificationOutcome.EQUAL, seq=10, rows=9, source_time_us=1_700_000_000_000_000
 )
@@ -40,6 +44,10 @@ DIFFERS = replace(
     EQUAL, outcome=VerificationOutcome.DIFFERS, missing=1, keys=(DifferentKey(("7",), "missing"),)
 )
 Compare = Callable[[DumpRequest], TableResult]
+
+
+def how_of(request: DumpRequest) -> tuple[int, int | None, int | None, str]:
+    return request.priority, request.chunk_rows, request.delay_ms, request.requested_by
 
 
 class Jobs:
@@ -120,7 +128,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TableResult]:
         assert len({plan.verify_id for plan in jobs.plans}) == len(jobs.plans)
         assert len({request.request_id for request in jobs.asked}) == len(jobs.asked)
         assert len(set(jobs.merged)) == len(jobs.merged)
-        assert {request.priority for request in jobs.asked} <= {3}
+        assert {how_of(request) for request in jobs.asked} <= {HOW}
         [table] = result.tables
         return table
 
@@ -215,7 +223,9 @@ def test_keys_that_moved_are_read_again(run: Callable[..., TableResult]) -> None
     assert (jobs.asked[1].keys, jobs.asked[1].verifies) == ((("1",),), True)
 
 
-def test_keys_that_never_rest_are_moving_and_no_difference(run: Callable[..., TableResult]) -> None:
+def test_keys_that_never_rest_are_no_difference(
+    run: Callable[..., TableResult],
+) -> None:
     jobs = Jobs(lambda _: CHANGING)
     verified = run(jobs)
     assert (verified.outcome, verified.changing, verified.differences) == (
@@ -264,6 +274,17 @@ def test_keys_that_move_before_and_after_a_repair_are_read_each_time(
         ("verify", (("7",),)),
         ("verify", (("7",),)),
     ]
+
+
+def test_another_pass_reads_other_rows_in_the_same_way() -> None:
+    first = replace(REQUEST, key_range=KeyRange(("1",), None), sample_percent=5)
+    again = next_pass(first, "v:p1", T, keys=[("1",)])
+    assert (again.request_id, again.tables, again.keys) == ("v:p1", (T,), (("1",),))
+    assert (again.key_range, again.sample_percent, again.verifies) == (None, None, True)
+    assert how_of(again) == HOW
+    whole = next_pass(first, "v:w0", T, key_range=first.key_range, purpose="dump")
+    assert (whole.keys, whole.key_range, whole.verifies) == (None, first.key_range, False)
+    assert how_of(whole) == HOW
 
 
 def test_without_repair_nothing_is_dumped(run: Callable[..., TableResult]) -> None:
