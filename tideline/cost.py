@@ -24,6 +24,7 @@ from tideline.contract.manifest import (
     Part,
 )
 from tideline.contract.open_state import OpenState, TableState
+from tideline.contract.part import CREATED, UPDATED
 from tideline.contract.position import PostgresPosition, SourceIdentity
 
 DAY_S = 86_400.0
@@ -210,7 +211,7 @@ def _size(*, parts: int, tables: int) -> int:
         table="public.some_table",
         schema=fingerprint,
         rows=100,
-        operations={"c": 50, "u": 50},
+        operations={CREATED: 50, UPDATED: 50},
         bytes=10_000,
         digest="0" * 64,
         first_seq=1,

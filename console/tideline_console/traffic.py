@@ -12,6 +12,7 @@ import msgspec
 from tideline.contract.errors import TidelineError
 from tideline.contract.manifest import Manifest
 from tideline.contract.open_state import OpenState, TableCondition
+from tideline.contract.part import DUMPED
 from tideline.control import ControlClient
 from tideline.cost import DAY_S, RequestRates, Traffic, empty_part_bytes
 from tideline.planner.runs import recent_runs
@@ -23,7 +24,6 @@ MANIFESTS_MAX = 1_000
 """The number of newest manifests to read: more than an hour of a busy pipeline."""
 _SCHEMAS_MAX = 50
 _RUNS_MAX = 50
-_DUMPED = "r"
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ def measured_in(manifests: Sequence[Manifest], state: OpenState, columns: int) -
         return None
     # The first one's rows came before the measured time.
     parts = [part for manifest in manifests[1:] for part in manifest.parts]
-    dumped = sum(part.operations.get(_DUMPED, 0) for part in parts)
+    dumped = sum(part.operations.get(DUMPED, 0) for part in parts)
     rows = sum(sum(part.operations.values()) for part in parts)
     live = [one for one in state.tables.values() if one.condition is not TableCondition.QUARANTINED]
     return Measured(
@@ -105,7 +105,7 @@ def measured_in(manifests: Sequence[Manifest], state: OpenState, columns: int) -
         last=manifests[-1].manifest_number,
         span_s=span_s,
         tables=len(live),
-        busy=len({one.table for one in parts if set(one.operations) - {_DUMPED}}),
+        busy=len({one.table for one in parts if set(one.operations) - {DUMPED}}),
         changes=rows - dumped,
         dumped=dumped,
         parts=len(parts),

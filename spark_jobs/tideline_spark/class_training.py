@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 from tideline.contract.maintenance import Thresholds
+from tideline.contract.part import DELETED, UPDATED
 from tideline.contract.plan import CommitMetadata, TablePlan, app_id
 from tideline.contract.schema import TableSchema
 from tideline.local_spark import SHORT_LIVED, archive_option
@@ -39,7 +40,7 @@ _COLUMNS = (
     "cast(null AS map<string, string>) AS more",
     "cast(null AS array<string>) AS names",
     "id AS seq",
-    "if(id % 50 = 0, 'd', 'u') AS op",
+    f"if(id % 50 = 0, '{DELETED}', '{UPDATED}') AS op",
 )
 _TABLE = "training.rows"
 _APP = app_id("training", "one", _TABLE, 0)
@@ -83,7 +84,7 @@ def _merge(columns: Sequence[str]) -> RowMerge:
     """Return a merge of the view ``changes`` by id, in which the higher sequence wins."""
     values = {name: of_source(name) for name in columns}
     newer = f"{of_source('seq')} >= {of_target('seq')}"
-    gone = f"{of_source('op')} = 'd'"
+    gone = f"{of_source('op')} = '{DELETED}'"
     return RowMerge(
         source="changes",
         on=f"{of_target('id')} = {of_source('id')} AND {of_target('id')} BETWEEN 0 AND 1000",

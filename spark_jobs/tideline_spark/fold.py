@@ -31,6 +31,7 @@ from tideline_spark.working_columns import (
     GONE,
     LIFETIME,
     LIFETIME_START,
+    MOVED_AWAY,
     MOVED_IN,
     MOVED_OUT,
     RANK,
@@ -43,7 +44,6 @@ FROM = "_tl_from"
 HOPS_MAX = 4
 """The moves of one row followed within a plan; beyond, the column's value is missing."""
 
-_MOVED_AWAY = "m"
 _ROOT = "_tl_root"
 _NEWEST = "_tl_newest"
 _HERE = "_tl_here"
@@ -116,14 +116,14 @@ def _left_value(here: DataFrame, name: str, shape: Shape) -> Column:
     if name in (SEQ, TS):
         return col(name)
     if name == OP:
-        return F.lit(_MOVED_AWAY)
+        return F.lit(MOVED_AWAY)
     if name == ARRIVED:
         return F.lit(False)
     return F.lit(None).cast(here.schema[name].dataType)
 
 
 def _ends() -> Column:
-    return col(OP).isin(DELETED, _MOVED_AWAY)
+    return col(OP).isin(DELETED, MOVED_AWAY)
 
 
 def _newest(rows: DataFrame, shape: Shape) -> DataFrame:
@@ -185,7 +185,7 @@ def _lifetimes(rows: DataFrame, shape: Shape) -> DataFrame:
     return rows.groupBy(col(LIFETIME)).agg(
         F.max_by(F.struct(*(col(name) for name in kept)), col(SEQ)).alias(_NEWEST),
         F.max(F.when(col(ARRIVED) & col(LIFETIME_START), col(SEQ))).alias(MOVED_IN),
-        F.max(F.when(col(OP) == _MOVED_AWAY, col(SEQ))).alias(MOVED_OUT),
+        F.max(F.when(col(OP) == MOVED_AWAY, col(SEQ))).alias(MOVED_OUT),
         F.max(at_root).alias(_ROOT),
         *known,
     )
@@ -233,7 +233,7 @@ def _follow(final: DataFrame, lifetimes: DataFrame, shape: Shape) -> DataFrame:
 def _put_out(final: DataFrame, shape: Shape) -> DataFrame:
     """Return the folded rows: known values in their columns, the others listed."""
     places = {name: at for at, name in enumerate(shape.fillable)}
-    gone = col(_NEWEST)[OP].isin(DELETED, _MOVED_AWAY)
+    gone = col(_NEWEST)[OP].isin(DELETED, MOVED_AWAY)
     absent = F.filter(
         F.array(
             *(

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import Column
 
-from tideline.contract.part import OP
+from tideline.contract.part import DELETED, OP
 from tideline.contract.plan import PlannedEnd
 from tideline.contract.schema import TableSchema
 from tideline_spark.schemas import column as col
+from tideline_spark.working_columns import MOVED_AWAY
 
 FROM_SEQ = "_tl_valid_from_seq"
 TO_SEQ = "_tl_valid_to_seq"
@@ -50,4 +51,4 @@ class VersionContext:
 
 
 def gone() -> Column:
-    return col(OP).isin("d", "m")
+    return col(OP).isin(DELETED, MOVED_AWAY)

@@ -21,6 +21,7 @@ from tideline_spark.working_columns import (
     ARRIVED,
     LIFETIME,
     LIFETIME_START,
+    MOVED_AWAY,
     MOVED_IN,
     MOVED_OUT,
     known_column,
@@ -83,7 +84,7 @@ def _inherit(rows: DataFrame, context: VersionContext) -> DataFrame:
     keys = list(context.schema.key)
     lifetimes = rows.groupBy(*context.key, col(LIFETIME)).agg(
         F.max(F.when(col(ARRIVED) & col(LIFETIME_START), col(SEQ))).alias(MOVED_IN),
-        F.max(F.when(col(OP) == "m", col(SEQ))).alias(MOVED_OUT),
+        F.max(F.when(col(OP) == MOVED_AWAY, col(SEQ))).alias(MOVED_OUT),
         *(F.max_by(col(name), col(SEQ)).alias(name) for name in names),
     )
     lifetimes = lifetimes.localCheckpoint()

@@ -1,4 +1,4 @@
-"""Columns that only exist while a job works: no part and no target has them.
+"""Columns that only exist while a job works, and an operation: no part and no target has them.
 
 Those that more than one module uses stand here, so that two meanings never get one name.
 """
@@ -26,6 +26,9 @@ MOVED_IN = "_tl_moved_in"
 """int64: the sequence of the move that began a key lifetime; NULL where none did."""
 MOVED_OUT = "_tl_moved_out"
 """int64: the sequence of the move that ended a key lifetime; NULL where none did."""
+
+MOVED_AWAY = "m"
+"""The operation of a row at a key that an update left."""
 
 
 def known_column(at: int) -> str:

@@ -44,6 +44,8 @@ UPDATED = "u"
 DELETED = "d"
 DUMPED = "r"
 """A row that a dump read."""
+LOGGED = (CREATED, UPDATED, DELETED)
+"""The operations of the log's rows."""
 
 
 class PartCounts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from tideline.contract.manifest import Manifest, Part
 from tideline.contract.open_state import TableCondition, TableState
+from tideline.contract.part import LOGGED
 from tideline.contract.schema import Verdict
 from tideline.planner.applied_chain import strayed
 from tideline.planner.chain_index import ChainIndex
 from tideline.planner.progress import other_owner
 from tideline.warehouse.state import TargetState
-
-_TOUCHING = ("c", "u", "d")
-"""Operations after which a row differs from what a chunk held; a dump's rows are not among them."""
 
 
 class NotComparable(Exception):
@@ -88,4 +86,4 @@ def check_table(
 
 
 def _touches(part: Part) -> bool:
-    return any(part.operations.get(operation) for operation in _TOUCHING)
+    return any(part.operations.get(operation) for operation in LOGGED)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tideline.contract.errors import InvariantBroken
-from tideline.contract.part import BEFORE, PartCounts
+from tideline.contract.part import BEFORE, LOGGED, PartCounts
 from tideline.contract.schema import TableSchema
 from tideline.contract.types import LogicalType
 from tideline_capture.arrow_types import (
@@ -30,7 +30,7 @@ from tideline_capture.arrow_types import (
 )
 from tideline_capture.core.events import WHOLE_ROW, Int64Array, Rows
 
-INSERT, UPDATE, DELETE = b"cud"
+INSERT, UPDATE, DELETE = map(ord, LOGGED)
 """The operations of rows, as their byte in ``_tl_op``."""
 
 
@@ -141,7 +141,7 @@ def _unknown_keys(rows: TypedRows, schema: TableSchema) -> tuple[str, ...]:
 
 
 def _operations(codes: npt.NDArray[np.uint8]) -> pa.StringArray:
-    """Return ``c``, ``u`` and ``d`` as strings: one byte each, so the offsets are 0, 1, 2 …"""
+    """Return operations as strings: one byte each, so the offsets are 0, 1, 2 …"""
     offsets = np.arange(len(codes) + 1, dtype=np.int32)
     codes = np.ascontiguousarray(codes)
     return pa.Array.from_buffers(

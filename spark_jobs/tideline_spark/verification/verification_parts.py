@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from tideline.contract.errors import CorruptData
 from tideline.contract.layout import object_url
 from tideline.contract.modes import Mode
-from tideline.contract.part import BEFORE, CREATED, DELETED, DUMPED, LOW, OP, OVERFLOW, SEQ, UPDATED
+from tideline.contract.part import BEFORE, DUMPED, LOGGED, LOW, OP, OVERFLOW, SEQ
 from tideline.contract.plan import TablePlan
 from tideline.contract.verification import TableComparison
 from tideline_spark import parts
@@ -27,7 +27,6 @@ from tideline_spark.working_columns import FILE, ROWS
 
 _BYTES = "_tl_bytes"
 _DUMPED = "_tl_dumped"
-_TOUCHING = (CREATED, UPDATED, DELETED)
 _NAMED_MAX = 3
 
 
@@ -105,7 +104,7 @@ def read_touched(
         ]
         fields = part_schema(schema, moved=parts.has_moves(plan))
         frame = read_parquet(session, fields, urls)
-        later = frame.where((col(SEQ) > comparison.low_seq) & col(OP).isin(*_TOUCHING))
+        later = frame.where((col(SEQ) > comparison.low_seq) & col(OP).isin(*LOGGED))
         key = comparison.schema.key
         kinds = {name: spark_type(comparison.schema.column(name).logical) for name in key}
         frames.append(later.select(*(col(n).cast(kinds[n]).alias(n) for n in key), col(SEQ)))

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tideline.contract.errors import CorruptData
 from tideline_capture.core.events import Int64Array
+from tideline_capture.sources.decoded import DELETE, INSERT, UPDATE
 from tideline_capture.sources.mysql.binlog.event_codes import ARTIFICIAL_FLAG, EventCode
 from tideline_capture.sources.mysql.binlog.framing import HEADER_BYTES, Bytes
 from tideline_capture.sources.mysql.binlog.gtid_events import parse_mariadb_gtid, parse_tagged_gtid
@@ -49,8 +50,8 @@ _LEAST_BYTES[EventCode.MARIADB_GTID] = 13
 V1 = (EventCode.WRITE_ROWS_V1, EventCode.UPDATE_ROWS_V1, EventCode.DELETE_ROWS_V1)
 V2 = (EventCode.WRITE_ROWS, EventCode.UPDATE_ROWS, EventCode.DELETE_ROWS)
 OPERATIONS: Bytes = np.zeros(256, np.uint8)
-"""The operation of a row event, by its code: ``c``, ``u`` or ``d``, 0 for others."""
-OPERATIONS[list(V1)] = OPERATIONS[list(V2)] = list(b"cud")
+"""The operation of a row event, by its code: `INSERT`, `UPDATE` or `DELETE`, 0 for others."""
+OPERATIONS[list(V1)] = OPERATIONS[list(V2)] = [INSERT, UPDATE, DELETE]
 
 
 class EventColumns:
@@ -219,7 +220,7 @@ def row_areas(events: EventColumns, places: Int64Array, columns: int) -> RowArea
         bitmap[-1] = (1 << columns % 8) - 1
     partial = _lacking(data, at, bitmap)
     at += len(bitmap)
-    updates = np.flatnonzero(OPERATIONS[codes] == ord("u"))
+    updates = np.flatnonzero(OPERATIONS[codes] == UPDATE)
     if len(updates):
         partial[updates] |= _lacking(data, at[updates], bitmap)
         at[updates] += len(bitmap)

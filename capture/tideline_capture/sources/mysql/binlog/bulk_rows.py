@@ -13,6 +13,7 @@ import numpy as np
 
 from tideline.contract.errors import CorruptData, InvariantBroken, Misconfigured
 from tideline_capture.core.events import CascadeSeen, Control, Int64Array, Rows
+from tideline_capture.sources.decoded import INSERT
 from tideline_capture.sources.mysql.binlog.bulk import (
     OPERATIONS,
     EventColumns,
@@ -149,7 +150,7 @@ class BulkRows:
 
     def _cascaded(self, bulk: EventColumns, events: _RowEvents) -> tuple[Control, ...]:
         """Return the tables that updates and deletes of these rows may have changed, unlogged."""
-        changed = OPERATIONS[bulk.codes[events.places]] != ord("c")
+        changed = OPERATIONS[bulk.codes[events.places]] != INSERT
         children: set[str] = set()
         for table_id in np.unique(events.ids[changed]).tolist():
             known = self._tables.get(table_id)

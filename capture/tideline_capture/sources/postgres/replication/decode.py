@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tideline.contract.part import BEFORE
+from tideline.contract.part import BEFORE, LOGGED
 from tideline.contract.schema import TableSchema
 from tideline_capture.sources.decoded import Decoded, TypedColumns, TypedRows, assemble
 from tideline_capture.sources.postgres.replication.tuples import (
@@ -31,7 +31,7 @@ PLAIN_ROWS_MAX = 32
 """Up to here the loop is quicker than the vectorised walk (measured with 12 columns)."""
 
 _OPERATIONS: Bytes = np.zeros(256, np.uint8)
-_OPERATIONS[[INSERT, UPDATE, DELETE]] = list(b"cud")
+_OPERATIONS[[INSERT, UPDATE, DELETE]] = list(map(ord, LOGGED))
 
 
 def decode_rows(
