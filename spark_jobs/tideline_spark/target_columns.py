@@ -94,8 +94,8 @@ def bring_along(
     followed = _with_missing(table, follow(snapshot.schema.names, stands, table), stands, heals)
     gone = {name for name in came_back if name not in table.schema.column_names}
     gone -= followed.columns.retained.keys()
-    left = {name: place for name, place in followed.places.items() if name not in gone}
-    moves = followed.moves or len(left) < len(followed.places)
+    left = {name: ancestor for name, ancestor in followed.ancestors.items() if name not in gone}
+    moves = followed.moves or len(left) < len(followed.ancestors)
     followed = _with_companions(table, Followed(followed.columns, left), snapshot)
     held = {field.name: field.dataType for field in snapshot.schema.fields}
     types_now = _types(table, followed, held)
@@ -106,7 +106,9 @@ def bring_along(
     changed = _changed(followed, stands, snapshot)
     if changed:
         order = _order(table, followed)
-        shaped = [(n, None if n in new else followed.places[n].column, new.get(n)) for n in order]
+        shaped = [
+            (n, None if n in new else followed.ancestors[n].column, new.get(n)) for n in order
+        ]
         columns.reshape(shaped, {COLUMNS_PROPERTY: followed.columns.text()}, commit_metadata)
         _refill(table, target, target.snapshot(), followed.columns, commit_metadata)
     after = target.snapshot() if changed or wider else snapshot
@@ -137,10 +139,10 @@ def _with_missing(
     """Add the source's columns that no step has added: older workers wrote schema events without
     steps. Any other missing column was removed by others."""
     untold = heals or any(not c.steps for c in table.changes if c.seq > stands.seq)
-    places = dict(followed.places)
-    folded = {name.lower(): name for name in places}
+    ancestors = dict(followed.ancestors)
+    folded = {name.lower(): name for name in ancestors}
     for column in table.schema.columns:
-        if column.name in places or column.name in followed.columns.away:
+        if column.name in ancestors or column.name in followed.columns.away:
             continue
         twin = folded.get(column.name.lower())
         if twin is not None:
@@ -155,8 +157,8 @@ def _with_missing(
                 hint="rename it back if it was renamed; else "
                 + _REBUILD.format(command=command("rebuild", table.table)),
             )
-        places[column.name] = Ancestor(None)
-    return Followed(followed.columns, places)
+        ancestors[column.name] = Ancestor(None)
+    return Followed(followed.columns, ancestors)
 
 
 def _with_companions(table: TablePlan, followed: Followed, snapshot: TargetSnapshot) -> Followed:
@@ -164,8 +166,8 @@ def _with_companions(table: TablePlan, followed: Followed, snapshot: TargetSnaps
     if table.mode is not Mode.APPEND:
         return followed
     held = set(snapshot.schema.names)
-    own = {n: a for n, a in followed.places.items() if not n.startswith(BEFORE_PREFIX)}
-    found = {n: a for n, a in followed.places.items() if n not in own}
+    own = {n: a for n, a in followed.ancestors.items() if not n.startswith(BEFORE_PREFIX)}
+    found = {n: a for n, a in followed.ancestors.items() if n not in own}
     moved: dict[str, Ancestor] = {}
     for name, ancestor in own.items():
         was = ancestor.column
@@ -181,12 +183,12 @@ def _with_companions(table: TablePlan, followed: Followed, snapshot: TargetSnaps
 
 def _new(followed: Followed) -> list[str]:
     """Return the columns to make."""
-    return [n for n, one in followed.places.items() if one.column is None or one.copied]
+    return [n for n, one in followed.ancestors.items() if one.column is None or one.copied]
 
 
 def _changed(followed: Followed, stands: TargetColumns, snapshot: TargetSnapshot) -> bool:
     """Return whether columns are added, removed or moved, or other properties change."""
-    if list(followed.places) != snapshot.schema.names or _new(followed):
+    if list(followed.ancestors) != snapshot.schema.names or _new(followed):
         return True
     return replace(followed.columns, seq=stands.seq, refill=stands.refill) != stands
 
@@ -200,16 +202,16 @@ def _types(
     """
     source = {column.name: spark_type(column.logical) for column in table.schema.columns}
     found: dict[str, types.DataType] = {}
-    for name, place in followed.places.items():
+    for name, ancestor in followed.ancestors.items():
         plain = name.removeprefix(BEFORE_PREFIX) if table.mode is Mode.APPEND else name
         retained = followed.columns.retained.get(plain)
-        has = held.get(place.column or place.like or "")
-        if has is None and place.type:
-            has = field_of(name, place.type).dataType
+        has = held.get(ancestor.column or ancestor.like or "")
+        if has is None and ancestor.type:
+            has = field_of(name, ancestor.type).dataType
         wanted = has if plain in followed.columns.away else source.get(plain) or has
         if retained is not None:
             wanted = _type_before(table, retained) or has
-        if has is not None and (plain in followed.columns.narrow or place.like is not None):
+        if has is not None and (plain in followed.columns.narrow or ancestor.like is not None):
             wanted = has
         if wanted is None:
             raise CorruptData(f"the plan of {table.table} does not have the type of {name!r}")
@@ -233,10 +235,10 @@ def _wider(
 ) -> dict[str, types.DataType]:
     """Return the columns that need wider types, by their present names."""
     found: dict[str, types.DataType] = {}
-    for name, place in followed.places.items():
-        if place.column is None or place.copied:
+    for name, ancestor in followed.ancestors.items():
+        if ancestor.column is None or ancestor.copied:
             continue
-        has, wanted = held[place.column], types_now[name]
+        has, wanted = held[ancestor.column], types_now[name]
         if has == wanted:
             continue
         ours, theirs = logical_of(has), logical_of(wanted)
@@ -248,15 +250,15 @@ def _wider(
                 f" {wanted.simpleString()} at the source",
                 hint=_REBUILD.format(command=command("rebuild", table.table)),
             )
-        found[place.column] = wanted
+        found[ancestor.column] = wanted
     return found
 
 
 def _order(table: TablePlan, followed: Followed) -> list[str]:
     """Return the target's columns in order: existing ones first as they were, new source columns
     after their predecessor in the source, others before our own."""
-    names = list(followed.places)
-    new = [n for n in _new(followed) if followed.places[n].like is None]
+    names = list(followed.ancestors)
+    new = [n for n in _new(followed) if followed.ancestors[n].like is None]
     for name in new:
         names.remove(name)
     previous: str | None = None

@@ -157,11 +157,11 @@ AS_THE_SOURCE = TargetColumns()
 class Followed:
     """The result of `follow`: the state of the columns afterwards, and what each one was.
 
-    ``places`` has every column of the target, by its name afterwards.
+    ``ancestors`` has every column of the target, by its name afterwards.
     """
 
     columns: TargetColumns
-    places: Mapping[str, Ancestor]
+    ancestors: Mapping[str, Ancestor]
 
     @property
     def moves(self) -> bool:
@@ -188,7 +188,7 @@ class _State:
 
     plan: TablePlan
     present: Sequence[str]
-    places: dict[str, Ancestor]
+    ancestors: dict[str, Ancestor]
     away: set[str]
     retained: dict[str, RetainedColumn]
     left: set[str]
@@ -203,7 +203,7 @@ class _State:
         return cls(
             plan=plan,
             present=present,
-            places={name: Ancestor(name) for name in present},
+            ancestors={name: Ancestor(name) for name in present},
             away=set(stands.away),
             retained=dict(stands.retained),
             left={*stands.left, *dropped},
@@ -231,18 +231,20 @@ class _State:
 
     def end(self) -> Followed:
         now: dict[str, list[str]] = {name: [] for name in self.present}
-        for name, one in self.places.items():
+        for name, one in self.ancestors.items():
             if one.column is not None:
                 now[one.column].append(name)
         fills = {
             name: (one.type, one.default)
-            for name, one in self.places.items()
+            for name, one in self.ancestors.items()
             if one.column is None and one.default is not None
         }
-        holders = {one.column: name for name, one in self.places.items() if not one.copied}
+        holders = {one.column: name for name, one in self.ancestors.items() if not one.copied}
         refill = Refill(
             fills={} if self.plan.mode is Mode.APPEND else fills,
-            copies={name: holders[one.column] for name, one in self.places.items() if one.copied},
+            copies={
+                name: holders[one.column] for name, one in self.ancestors.items() if one.copied
+            },
             names={name: tuple(found) for name, found in now.items() if found != [name]},
         )
         columns = TargetColumns(
@@ -253,7 +255,7 @@ class _State:
             narrow=tuple(sorted(self.narrow)),
             refill=refill,
         )
-        return Followed(columns, dict(self.places))
+        return Followed(columns, dict(self.ancestors))
 
     def _ignores(self, kind: StepKind, name: str) -> bool:
         return kind in self.plan.ignored and name not in self.keys[self.seq]
@@ -263,13 +265,13 @@ class _State:
             self.away.add(name)
             return
         self._make_room(name, ())
-        self.places[name] = ancestor
+        self.ancestors[name] = ancestor
 
     def _drop(self, name: str, *, ignored: bool) -> None:
         if name in self.away:
             self.away.discard(name)
             return
-        held = self.places.get(name)
+        held = self.ancestors.get(name)
         if held is None:
             return
         if ignored or self.plan.mode in _ARCHIVES:
@@ -277,20 +279,20 @@ class _State:
             return
         self.narrow.discard(name)
         if self.plan.drop_columns:
-            del self.places[name]
+            del self.ancestors[name]
         elif held.column is None and held.like is None:
-            del self.places[name]  # It came in this plan too, and was never there.
+            del self.ancestors[name]  # It came in this plan too, and was never there.
         else:
-            self.places[name] = Ancestor(None, like=held.column or held.like)
+            self.ancestors[name] = Ancestor(None, like=held.column or held.like)
             self.left.add(name)
 
     def _rename(self, renamed: Mapping[str, str]) -> None:
         away = {was: name for was, name in renamed.items() if was in self.away}
-        live = {was: n for was, n in renamed.items() if was in self.places and was not in away}
+        live = {was: n for was, n in renamed.items() if was in self.ancestors and was not in away}
         new = {w: n for w, n in live.items() if self._ignores(StepKind.RENAME, n)}
         moved = {was: name for was, name in live.items() if was not in new}
         self.away = {away.get(name, name) for name in self.away}
-        copies = {name: _copy(self.places[was]) for was, name in new.items()}
+        copies = {name: _copy(self.ancestors[was]) for was, name in new.items()}
         narrowed = {name for was, name in live.items() if was in self.narrow}
         self.narrow -= moved.keys()
         self.retained |= {
@@ -298,10 +300,10 @@ class _State:
         }
         for name in moved.values():
             self._make_room(name, moved)
-        self.places = {moved.get(held, held): one for held, one in self.places.items()}
+        self.ancestors = {moved.get(held, held): one for held, one in self.ancestors.items()}
         for name, ancestor in copies.items():
             self._add(name, ancestor)
-        self.narrow |= narrowed & self.places.keys()
+        self.narrow |= narrowed & self.ancestors.keys()
 
     def _carries(self, ignored: bool) -> bool:
         """Return whether a row that is written again keeps a value that the source no longer has:
@@ -311,16 +313,18 @@ class _State:
     def _make_room(self, name: str, leaving: Iterable[str]) -> None:
         """Free a name of columns that are not ``leaving`` it by themselves; Delta does not
         distinguish names by case."""
-        alike = [held for held in self.places if held.lower() == name.lower()]
+        alike = [held for held in self.ancestors if held.lower() == name.lower()]
         for held in sorted(set(alike) - set(leaving)):
             if held in self.retained:
-                aside = _unused(f"{held}_until_{self.retained[held].seq}", self.places)
-                self.places = {aside if h == held else h: one for h, one in self.places.items()}
+                aside = _unused(f"{held}_until_{self.retained[held].seq}", self.ancestors)
+                self.ancestors = {
+                    aside if h == held else h: one for h, one in self.ancestors.items()
+                }
                 self.retained[aside] = self.retained.pop(held)
                 if held in self.narrow:
                     self.narrow ^= {held, aside}
             elif held in self.left:
-                del self.places[held]
+                del self.ancestors[held]
                 self.left.discard(held)
             elif held == name:
                 raise Misconfigured(

@@ -22,7 +22,7 @@ class PostgresPosition(msgspec.Struct, frozen=True, tag="postgres", order=True):
 
     @property
     def portable(self) -> bool:
-        """Return whether the place can be found in the log of another server."""
+        """Return whether the position can be found in the log of another server."""
         return False
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class MysqlPosition(msgspec.Struct, frozen=True, tag="mysql"):
 
     @property
     def portable(self) -> bool:
-        """Return whether the place can be found in the log of another server."""
+        """Return whether the position can be found in the log of another server."""
         return bool(self.file and self.gtids)
 
     @property

@@ -23,8 +23,7 @@ from tideline_capture.core.events import Watermark, WatermarkKind
 
 _SECRET_BYTES = 32
 _SIGNATURE_BYTES = 15
-SIGNATURE_CHARS = 20
-"""120 bits: as much as the watermark table has room for behind the longest token."""
+"""120 bits, 20 characters: as much as the watermark table has room for behind the longest token."""
 CLOCK_MAX_US = 253_402_300_800_000_000
 """The end of the year 9999: nothing that reads a clock knows a later time."""
 
@@ -49,8 +48,7 @@ class WatermarkKey:
         self._secret = secrets.token_bytes(_SECRET_BYTES)
 
     def sign(self, kind: WatermarkKind, token: str, clock_us: int) -> str:
-        """Return `SIGNATURE_CHARS` letters, digits, ``-`` and ``_`` that only this session can
-        make."""
+        """Return 20 letters, digits, ``-`` and ``_`` that only this session can make."""
         return self._signed(f"{kind.value} {token} {clock_us}")
 
     def opened(self, kind: str, token: str, clock_us: str, signature: str) -> Watermark | None:

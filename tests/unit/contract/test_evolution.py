@@ -99,11 +99,11 @@ def test_what_the_source_had_before_is_read_off_the_steps() -> None:
 def test_a_swap_moves_two_columns_and_the_names_in_rows() -> None:
     made = plan("id a b", change(10, rename("a", "b"), rename("b", "a")))
     followed = follow(["id", "a", "b", *OURS], TargetColumns(), made)
-    assert {n: one.column for n, one in followed.places.items() if n != one.column} == {
+    assert {n: one.column for n, one in followed.ancestors.items() if n != one.column} == {
         "b": "a",
         "a": "b",
     }
-    assert list(followed.places) == ["id", "b", "a", *OURS]
+    assert list(followed.ancestors) == ["id", "b", "a", *OURS]
     assert followed.moves
     assert followed.columns == TargetColumns(
         seq=10, refill=Refill(names={"a": ("b",), "b": ("a",)})
@@ -113,16 +113,16 @@ def test_a_swap_moves_two_columns_and_the_names_in_rows() -> None:
 def test_a_dropped_column_is_emptied_or_goes() -> None:
     made = plan("id", change(10, drop("a")))
     kept = follow(["id", "a"], TargetColumns(), made)
-    assert kept.places["a"] == Ancestor(None, like="a")
+    assert kept.ancestors["a"] == Ancestor(None, like="a")
     assert (kept.columns.left, kept.columns.refill.names) == (("a",), {"a": ()})
     gone = follow(["id", "a"], TargetColumns(), replace(made, drop_columns=True))
-    assert (set(gone.places), gone.columns.left, gone.moves) == ({"id"}, (), True)
+    assert (set(gone.ancestors), gone.columns.left, gone.moves) == ({"id"}, (), True)
 
 
 def test_a_name_that_returns_takes_the_place_of_the_empty_column() -> None:
     stands = TargetColumns(seq=10, left=("A",))
     followed = follow(["id", "A"], stands, plan("id a", change(20, add("a", "1"))))
-    assert followed.places == {"id": Ancestor("id"), "a": Ancestor(None, "1", "int32")}
+    assert followed.ancestors == {"id": Ancestor("id"), "a": Ancestor(None, "1", "int32")}
     assert followed.columns.left == ()
     assert followed.columns.refill == Refill(fills={"a": ("int32", "1")}, names={"A": ()})
 
@@ -136,7 +136,7 @@ def test_a_column_of_somebody_else_is_not_written_into() -> None:
 def test_a_table_that_others_dropped_columns_of_as_old_workers_said() -> None:
     """``dropped`` of the plan, and no step: the name is free for a column that comes back."""
     made = plan("id a", change(20, add("a")), dropped=("b",))
-    assert set(follow(["id", "b"], TargetColumns(), made).places) == {"id", "b", "a"}
+    assert set(follow(["id", "b"], TargetColumns(), made).ancestors) == {"id", "b", "a"}
 
 
 @pytest.mark.parametrize("taken", [True, False])
@@ -144,46 +144,46 @@ def test_steps_that_are_taken_are_not_taken_again(taken: bool) -> None:
     made = plan("id c", change(10, rename("a", "b")), change(20, rename("b", "c")))
     stands = TargetColumns(seq=10) if taken else TargetColumns()
     followed = follow(["id", "b" if taken else "a"], stands, made)
-    assert followed.places["c"].column == ("b" if taken else "a")
+    assert followed.ancestors["c"].column == ("b" if taken else "a")
     assert followed.columns.seq == 20
 
 
 def test_what_is_ignored_stays_away_also_in_later_plans() -> None:
     made = plan("id x", change(10, add("x")), ignored=(ADD,))
     first = follow(["id"], TargetColumns(), made)
-    assert (set(first.places), first.columns.away) == ({"id"}, ("x",))
+    assert (set(first.ancestors), first.columns.away) == ({"id"}, ("x",))
     later = follow(["id"], first.columns, plan("id y", change(20, rename("x", "y"))))
-    assert (set(later.places), later.columns.away) == ({"id"}, ("y",))
+    assert (set(later.ancestors), later.columns.away) == ({"id"}, ("y",))
     assert follow(["id"], later.columns, plan("id", change(30, drop("y")))).columns.away == ()
 
 
 def test_a_drop_that_is_ignored_keeps_the_values_until_the_name_returns() -> None:
     made = plan("id", change(10, drop("a")), ignored=(DROP,))
     first = follow(["id", "a"], TargetColumns(), made)
-    assert first.places["a"] == Ancestor("a")
+    assert first.ancestors["a"] == Ancestor("a")
     assert first.columns.retained == {"a": RetainedColumn(10, "a")}
     assert not first.moves
     again = follow(["id", "a"], first.columns, plan("id a", change(20, add("a"))))
-    assert again.places["a_until_10"] == Ancestor("a")
-    assert again.places["a"] == Ancestor(None, None, "int32")
+    assert again.ancestors["a_until_10"] == Ancestor("a")
+    assert again.ancestors["a"] == Ancestor(None, None, "int32")
     assert again.columns.retained == {"a_until_10": RetainedColumn(10, "a")}
 
 
 def test_a_rename_that_is_ignored_copies_the_values() -> None:
     made = plan("id b", change(10, rename("a", "b")), ignored=(RENAME,))
     followed = follow(["id", "a"], TargetColumns(), made)
-    assert followed.places["b"] == Ancestor("a", copied=True)
+    assert followed.ancestors["b"] == Ancestor("a", copied=True)
     assert followed.columns.refill == Refill(copies={"b": "a"}, names={"a": ("a", "b")})
     assert not followed.moves
     both = follow(["id", "a"], TargetColumns(), replace(made, ignored=(RENAME, ADD)))
-    assert (set(both.places), both.columns.away) == ({"id", "a"}, ("b",))
+    assert (set(both.ancestors), both.columns.away) == ({"id", "a"}, ("b",))
 
 
 def test_a_swap_that_is_ignored_copies_what_was_there() -> None:
     made = plan("id a b", change(10, rename("a", "b"), rename("b", "a")), ignored=(RENAME,))
     followed = follow(["id", "a", "b"], TargetColumns(), made)
     assert followed.columns.refill.copies == {"b": "a_until_10", "a": "b_until_10"}
-    assert followed.places["a_until_10"] == Ancestor("a")
+    assert followed.ancestors["a_until_10"] == Ancestor("a")
 
 
 def test_a_narrow_column_stays_narrow_under_its_next_name() -> None:
@@ -198,7 +198,7 @@ def test_keys_follow_whatever_is_ignored() -> None:
     steps = (rename("number", "id"), ColumnStep(WIDEN, "id", type="int64"))
     made = plan("id", change(10, *steps), ignored=(ADD, DROP, RENAME, WIDEN))
     followed = follow(["number"], TargetColumns(), made)
-    assert followed.places == {"id": Ancestor("number")}
+    assert followed.ancestors == {"id": Ancestor("number")}
     assert followed.columns.narrow == ()
 
 
@@ -206,7 +206,7 @@ def test_keys_follow_whatever_is_ignored() -> None:
 def test_what_is_past_keeps_its_values(mode: Mode) -> None:
     made = plan("id", change(10, drop("a")), change(20, add("b", "1")), mode=mode)
     followed = follow(["id", "a"], TargetColumns(), replace(made, schema=plan("id b").schema))
-    assert followed.places["a"] == Ancestor("a")
+    assert followed.ancestors["a"] == Ancestor("a")
     assert followed.columns.retained == {"a": RetainedColumn(10, "a", carried=False)}
     assert bool(followed.columns.refill.fills) is (mode is Mode.HISTORY)
 

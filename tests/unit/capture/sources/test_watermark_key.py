@@ -12,7 +12,7 @@ from tideline_capture.core.events import UnknownWatermark, Watermark, WatermarkK
 from tideline_capture.sources.mysql.watermarks import PROBE_ROW, parse_watermark
 from tideline_capture.sources.postgres.watermarks import PREFIX
 from tideline_capture.sources.postgres.watermarks import parse_watermark as parse_message
-from tideline_capture.sources.watermark_key import CLOCK_MAX_US, SIGNATURE_CHARS, WatermarkKey
+from tideline_capture.sources.watermark_key import CLOCK_MAX_US, WatermarkKey
 
 KEY = WatermarkKey("5f0c6a3e9b1d4c7e8a2f0b6d4e1c9a73")
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -36,7 +36,7 @@ def row(
 def test_the_session_knows_its_own_marks() -> None:
     for kind in WatermarkKind:
         signature = KEY.sign(kind, TOKEN, CLOCK_US)
-        assert len(signature) == SIGNATURE_CHARS
+        assert len(signature) == 20
         assert KEY.opened(kind.value, TOKEN, str(CLOCK_US), signature) == Watermark(
             kind, TOKEN, CLOCK_US
         )

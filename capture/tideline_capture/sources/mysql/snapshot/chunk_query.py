@@ -18,8 +18,8 @@ from tideline_capture.sources.mysql.types.columns import BYTES, Code, MysqlColum
 from tideline_capture.sources.mysql.types.literals import (
     NotAValue,
     by_number,
-    kept,
     key_literal,
+    key_text,
     literal,
     ordered_literal,
     typed,
@@ -110,7 +110,7 @@ class MysqlChunkQuery:
         names = [column.name for column in self._read]
         numbers = iter(row[len(names) :])
         return tuple(
-            _kept(next(numbers) if by_number(one) else row[names.index(one.name)], one)
+            _key_text(next(numbers) if by_number(one) else row[names.index(one.name)], one)
             for one in self._key
         )
 
@@ -198,7 +198,7 @@ def _selected(column: MysqlColumn) -> str:
     return f"{name} * 1E0" if column.code in (Code.FLOAT, Code.DOUBLE) else name
 
 
-def _kept(value: bytes | None, column: MysqlColumn) -> str:
+def _key_text(value: bytes | None, column: MysqlColumn) -> str:
     if value is None:
         raise CorruptData(f"key column {column.name!r} is NULL")
-    return kept(value, column)
+    return key_text(value, column)

@@ -1,9 +1,9 @@
 r"""Values of a column as literals in SQL, from two forms of text.
 
 *As users write them* (`literal`): numbers, dates, text as such, bytes as ``\x`` and hex. *As a dump
-remembers its place* (`kept`, `key_literal`): the very bytes of a text in its column's charset, and
-ENUM and SET by their number, which defines their order (``e > 'b'`` would compare texts, and skip
-rows). Nothing of either gets into a statement unchecked.
+remembers its position* (`key_text`, `key_literal`): the very bytes of a text in its column's
+charset, and ENUM and SET by their number, which defines their order (``e > 'b'`` would compare
+texts, and skip rows). Nothing of either gets into a statement unchecked.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def by_number(column: MysqlColumn) -> bool:
     return column.code in _LABELLED
 
 
-def kept(raw: bytes, column: MysqlColumn) -> str:
+def key_text(raw: bytes, column: MysqlColumn) -> str:
     """Return a key's value from the text protocol (the number, if `by_number`), to be
     remembered."""
     if column.code == Code.BIT:
@@ -90,7 +90,7 @@ def kept(raw: bytes, column: MysqlColumn) -> str:
 
 
 def key_literal(text: str, column: MysqlColumn) -> str:
-    """Return the SQL of a result of `kept`; raises NotAValue when it was another type's."""
+    """Return the SQL of a result of `key_text`; raises NotAValue when it was another type's."""
     if column.code == Code.BIT or by_number(column):
         return _match(_INTEGER, text)
     if _is_stored(column):

@@ -15,8 +15,8 @@ from tideline_capture.sources.mysql.snapshot.chunk_query import MysqlChunkQuery
 from tideline_capture.sources.mysql.types.columns import BYTES, Code, MysqlColumn, MysqlTable
 from tideline_capture.sources.mysql.types.literals import (
     NotAValue,
-    kept,
     key_literal,
+    key_text,
     literal,
     typed,
 )
@@ -197,5 +197,5 @@ KEPT: list[tuple[MysqlColumn, bytes, str, str]] = [
 
 @pytest.mark.parametrize(("one", "raw", "text", "wanted"), KEPT)
 def test_a_remembered_key_is_exact(one: MysqlColumn, raw: bytes, text: str, wanted: str) -> None:
-    assert kept(raw, one) == text
+    assert key_text(raw, one) == text
     assert key_literal(text, one) == wanted
