@@ -67,41 +67,41 @@ class EventColumns:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def part(self, places: slice) -> EventColumns:
-        """Return the events at ``places``."""
-        return EventColumns(self.data, self.starts[places], self.stops[places])
+    def part(self, indices: slice) -> EventColumns:
+        """Return the events at ``indices``."""
+        return EventColumns(self.data, self.starts[indices], self.stops[indices])
 
-    def header(self, place: int) -> bytes:
+    def header(self, index: int) -> bytes:
         """Return one event's header."""
-        start = int(self.starts[place])
+        start = int(self.starts[index])
         return self.data[start : start + HEADER_BYTES].tobytes()
 
-    def body(self, place: int) -> bytes:
+    def body(self, index: int) -> bytes:
         """Return one event's body."""
-        return self.data[self.starts[place] + HEADER_BYTES : self.stops[place]].tobytes()
+        return self.data[self.starts[index] + HEADER_BYTES : self.stops[index]].tobytes()
 
-    def numbers(self, places: Int64Array, at: int, width: int) -> Int64Array:
+    def numbers(self, indices: Int64Array, at: int, width: int) -> Int64Array:
         """Return little-endian numbers of ``width`` bytes, ``at`` bytes behind the headers'
         beginnings."""
-        return numbers(self.data, self.starts[places] + at, width)
+        return numbers(self.data, self.starts[indices] + at, width)
 
     def queries(self) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Return the places of QUERY events with the text BEGIN, COMMIT, and SAVEPOINT …"""
-        places = np.flatnonzero(self.codes == EventCode.QUERY)
-        if not len(places):
-            return places, places, places
-        body = self.starts[places] + HEADER_BYTES
+        """Return the indices of QUERY events with the text BEGIN, COMMIT, and SAVEPOINT …"""
+        indices = np.flatnonzero(self.codes == EventCode.QUERY)
+        if not len(indices):
+            return indices, indices, indices
+        body = self.starts[indices] + HEADER_BYTES
         names = self.data[body + 8].astype(np.int64)
         variables = numbers(self.data, body + 11, 2)
         text = body + _QUERY_HEADER_BYTES + variables + names + 1
-        length = self.stops[places] - text
+        length = self.stops[indices] - text
 
         def those(word: bytes, *, whole: bool) -> Int64Array:
             fits = length == len(word) if whole else length > len(word)
             found = np.flatnonzero(fits)
             at = text[found][:, None] + np.arange(len(word))
             same: Mask = (self.data[at] == np.frombuffer(word, np.uint8)).all(axis=1)
-            return np.asarray(places[found[same]])
+            return np.asarray(indices[found[same]])
 
         return (
             those(_BEGIN, whole=True),
@@ -126,66 +126,70 @@ def words(data: Bytes) -> Int64Array:
 
 @dataclass(frozen=True, slots=True)
 class TransactionStarts:
-    """The GTID events at ``places``, with `_tl_tx` and `_tl_ts` (µs) of their transactions."""
+    """The GTID events at ``indices``, with `_tl_tx` and `_tl_ts` (µs) of their transactions."""
 
-    places: Int64Array
+    indices: Int64Array
     tx: Int64Array
     ts: Int64Array
 
 
 def read_transaction_starts(events: EventColumns) -> TransactionStarts:
     """Return all GTID events, of either server."""
-    places = np.flatnonzero(np.isin(events.codes, GTID_CODES))
-    codes = events.codes[places]
-    body_bytes = events.stops[places] - events.starts[places] - HEADER_BYTES
+    indices = np.flatnonzero(np.isin(events.codes, GTID_CODES))
+    codes = events.codes[indices]
+    body_bytes = events.stops[indices] - events.starts[indices] - HEADER_BYTES
     if (body_bytes < _LEAST_BYTES[codes]).any():
         raise CorruptData("a GTID event of the binlog is broken: it ends too early")
-    tx = events.numbers(places, HEADER_BYTES, 8)
-    ts = events.numbers(places, 0, 4) * 1_000_000
+    tx = events.numbers(indices, HEADER_BYTES, 8)
+    ts = events.numbers(indices, 0, 4) * 1_000_000
     mysql = codes != EventCode.MARIADB_GTID
     if mysql.any():
-        _read_mysql(events, places, codes, tx, ts)
+        _read_mysql(events, indices, codes, tx, ts)
     if not mysql.all():
-        _check_flags(events, places[~mysql])
-    return TransactionStarts(places, tx, ts)
+        _check_flags(events, indices[~mysql])
+    return TransactionStarts(indices, tx, ts)
 
 
-def _check_flags(events: EventColumns, places: Int64Array) -> None:
+def _check_flags(events: EventColumns, indices: Int64Array) -> None:
     """Read in full MariaDB's GTID events that say more than usual. Raises CorruptData for what is
     not known."""
-    body = events.starts[places] + HEADER_BYTES
+    body = events.starts[indices] + HEADER_BYTES
     flags = numbers(events.data, body + _FLAGS_AT, 1)
     at = body + _FLAGS_AT + 1 + np.where(flags & _GROUP_COMMIT, 8, 0)
-    extra = np.where(at < events.stops[places], numbers(events.data, at, 1), 0)
+    extra = np.where(at < events.stops[indices], numbers(events.data, at, 1), 0)
     unusual = (extra & ~_USUAL_EXTRA != 0) | (flags & _XA != 0)
-    for place in places[unusual].tolist():
-        parse_mariadb_gtid(events.body(place))
+    for index in indices[unusual].tolist():
+        parse_mariadb_gtid(events.body(index))
 
 
-def prepares(events: EventColumns, places: Int64Array) -> Mask:
-    """Return which of MariaDB's GTID events at ``places`` begin an XA transaction that is prepared
+def prepares(events: EventColumns, indices: Int64Array) -> Mask:
+    """Return which of MariaDB's GTID events at ``indices`` begin an XA transaction that is prepared
     only: its name is in that very event, and no statement says XA START."""
-    flags = events.data[events.starts[places] + MARIADB_FLAGS_AT]
+    flags = events.data[events.starts[indices] + MARIADB_FLAGS_AT]
     prepared: Mask = flags & _PREPARED_XA != 0
     return prepared
 
 
 def _read_mysql(
-    events: EventColumns, places: Int64Array, codes: Bytes, tx: Int64Array, ts: Int64Array
+    events: EventColumns, indices: Int64Array, codes: Bytes, tx: Int64Array, ts: Int64Array
 ) -> None:
     plain = np.flatnonzero(codes == EventCode.GTID)
-    tx[plain] = events.numbers(places[plain], HEADER_BYTES + 17, 8)
+    tx[plain] = events.numbers(indices[plain], HEADER_BYTES + 17, 8)
     # Without a GTID the place in the file names the transaction.
     nameless = np.flatnonzero(codes == EventCode.ANONYMOUS_GTID)
-    tx[nameless] = events.numbers(places[nameless], 13, 4)
+    tx[nameless] = events.numbers(indices[nameless], 13, 4)
     untagged = np.concatenate([plain, nameless])
-    body = events.starts[places[untagged]] + HEADER_BYTES
-    timed = untagged[events.stops[places[untagged]] - body >= _GTID_TIMESTAMP_AT + _TIMESTAMP_BYTES]
-    timed = timed[events.data[events.starts[places[timed]] + HEADER_BYTES + 25] == _IN_COMMIT_ORDER]
-    timestamp = events.numbers(places[timed], HEADER_BYTES + _GTID_TIMESTAMP_AT, _TIMESTAMP_BYTES)
+    body = events.starts[indices[untagged]] + HEADER_BYTES
+    timed = untagged[
+        events.stops[indices[untagged]] - body >= _GTID_TIMESTAMP_AT + _TIMESTAMP_BYTES
+    ]
+    timed = timed[
+        events.data[events.starts[indices[timed]] + HEADER_BYTES + 25] == _IN_COMMIT_ORDER
+    ]
+    timestamp = events.numbers(indices[timed], HEADER_BYTES + _GTID_TIMESTAMP_AT, _TIMESTAMP_BYTES)
     ts[timed] = timestamp & _TIMESTAMP_MASK
     for tagged in np.flatnonzero(codes == EventCode.GTID_TAGGED).tolist():
-        gtid = parse_tagged_gtid(events.body(int(places[tagged])))
+        gtid = parse_tagged_gtid(events.body(int(indices[tagged])))
         tx[tagged] = gtid.number
         if gtid.commit_time_us is not None:
             ts[tagged] = gtid.commit_time_us
@@ -200,13 +204,13 @@ class RowAreas:
     partial: Mask
 
 
-def row_areas(events: EventColumns, places: Int64Array, columns: int) -> RowAreas:
-    """Return the areas of the row events at ``places``, all of one table with ``columns`` columns.
+def row_areas(events: EventColumns, indices: Int64Array, columns: int) -> RowAreas:
+    """Return the areas of the row events at ``indices``, all of one table with ``columns`` columns.
 
     Raises CorruptData when an event has another number of columns.
     """
-    codes, data = events.codes[places], events.data
-    at = events.starts[places] + HEADER_BYTES + 8
+    codes, data = events.codes[indices], events.data
+    at = events.starts[indices] + HEADER_BYTES + 8
     second = np.isin(codes, V2)
     if second.any():
         at[second] += numbers(data, at[second], 2)
@@ -239,11 +243,11 @@ def position_behind(events: EventColumns, at: int) -> int:
     Positions have 32 bits: events are far smaller than that, so one that is less by much has
     wrapped around. Events made for this connection have none.
     """
-    for place in range(len(events) - 1, -1, -1):
-        start = events.starts[place : place + 1]
+    for index in range(len(events) - 1, -1, -1):
+        start = events.starts[index : index + 1]
         position = int(numbers(events.data, start + 13, 4)[0])
         artificial = int(numbers(events.data, start + 17, 2)[0]) & ARTIFICIAL_FLAG
-        if position and not artificial and events.codes[place] not in _BEATS:
+        if position and not artificial and events.codes[index] not in _BEATS:
             return unwrapped(position, at)
     return at
 

@@ -67,25 +67,25 @@ class BulkRows:
         if state.replay is None:
             state.pass_over(bulk, transactions, last_end)
             state.framed(framed, last_end)
-        state.wrote |= self._tables_taken(rows.ids[rows.places > last_end])
+        state.wrote |= self._tables_taken(rows.ids[rows.indices > last_end])
         return taken
 
     def _find_rows(self, bulk: EventColumns, transactions: TransactionStarts) -> _RowEvents:
         """Return the row events of chosen tables, and their transactions."""
         state = self._state
-        places = np.flatnonzero(OPERATIONS[bulk.codes])
+        indices = np.flatnonzero(OPERATIONS[bulk.codes])
         if state.preparing is not None:
-            if len(transactions.places):
+            if len(transactions.indices):
                 raise CorruptData("the binlog has no end of an XA transaction")
-            places = places[:0]
-        ids = table_ids(bulk.data, bulk.starts[places] + HEADER_BYTES)
-        begun = np.searchsorted(transactions.places, places) - 1
+            indices = indices[:0]
+        ids = table_ids(bulk.data, bulk.starts[indices] + HEADER_BYTES)
+        begun = np.searchsorted(transactions.indices, indices) - 1
         tx, ts = transactions.tx, transactions.ts
         if state.open is not None:
             tx, ts = np.append(tx, state.open.tx), np.append(ts, state.open.ts)
-        elif len(places) and begun[0] < 0:
+        elif len(indices) and begun[0] < 0:
             raise CorruptData("the binlog has rows outside of any transaction")
-        return _RowEvents(places, ids, tx[begun], ts[begun])
+        return _RowEvents(indices, ids, tx[begun], ts[begun])
 
     def _decode(
         self, bulk: EventColumns, events: _RowEvents, next_seq: int, without: frozenset[str]
@@ -94,7 +94,7 @@ class BulkRows:
         others are renumbered: sequences must not have holes."""
         groups, controls = self._walk(bulk, events, without)
         controls += self._cascaded(bulk, events)
-        counts = np.zeros(len(events.places), np.int64)
+        counts = np.zeros(len(events.indices), np.int64)
         for group in groups:
             counts[group.chosen] = group.walked.rows_per_event
         first = next_seq + np.cumsum(counts) - counts
@@ -135,22 +135,22 @@ class BulkRows:
             if known.table is None:
                 raise known.error or InvariantBroken(f"{known.name} was not read")
             chosen = np.flatnonzero(np.isin(events.ids, table_numbers))
-            areas = row_areas(bulk, events.places[chosen], len(known.table.columns))
+            areas = row_areas(bulk, events.indices[chosen], len(known.table.columns))
             if areas.partial.any():
                 gaps.append(self._refuse_partial(known))
                 chosen, starts = chosen[~areas.partial], areas.starts[~areas.partial]
             else:
                 starts = areas.starts
-            places = events.places[chosen]
-            kinds = OPERATIONS[bulk.codes[places]]
-            if len(places):
-                walked = walk_events(bulk.data, starts, bulk.stops[places], kinds, known.table)
+            indices = events.indices[chosen]
+            kinds = OPERATIONS[bulk.codes[indices]]
+            if len(indices):
+                walked = walk_events(bulk.data, starts, bulk.stops[indices], kinds, known.table)
                 groups.append(_Group(known, chosen, walked))
         return groups, tuple(gaps)
 
     def _cascaded(self, bulk: EventColumns, events: _RowEvents) -> tuple[Control, ...]:
         """Return the tables that updates and deletes of these rows may have changed, unlogged."""
-        changed = OPERATIONS[bulk.codes[events.places]] != INSERT
+        changed = OPERATIONS[bulk.codes[events.indices]] != INSERT
         children: set[str] = set()
         for table_id in np.unique(events.ids[changed]).tolist():
             known = self._tables.get(table_id)
@@ -183,9 +183,9 @@ class BulkRows:
 
 @dataclass(frozen=True, slots=True)
 class _RowEvents:
-    """Row events: their places in the batch, their tables' numbers, their transactions."""
+    """Row events: their indices in the batch, their tables' numbers, their transactions."""
 
-    places: Int64Array
+    indices: Int64Array
     ids: Int64Array
     tx: Int64Array
     ts: Int64Array

@@ -27,9 +27,9 @@ class Executed(Protocol):
     def __str__(self) -> str:
         """Return the server's text of what has ended."""
 
-    def begin_all(self, events: EventColumns, places: Int64Array, last_end: int) -> None:
-        """Record that transactions began at ``places``. The one before, and all but the last, ended
-        before ``last_end``, if there was an end at all (``last_end`` ≥ 0)."""
+    def begin_all(self, events: EventColumns, indices: Int64Array, last_end: int) -> None:
+        """Record that transactions began at ``indices``. The one before, and all but the last,
+        ended before ``last_end``, if there was an end at all (``last_end`` ≥ 0)."""
 
     def end(self) -> None:
         """Record that the transaction that was begun last has ended."""
@@ -51,23 +51,23 @@ class MysqlExecuted:
             self._text = str(self._ended)
         return self._text
 
-    def begin_all(self, events: EventColumns, places: Int64Array, last_end: int) -> None:
+    def begin_all(self, events: EventColumns, indices: Int64Array, last_end: int) -> None:
         """See `Executed.begin_all`."""
         if last_end >= 0:
             self.end()
-        ended = places[places < last_end]
+        ended = indices[indices < last_end]
         plain = ended[events.codes[ended] == EventCode.GTID]
         if len(ended):
             self._text = None
         if len(plain):
             self._add_plain(events, plain)
-        for place in ended[events.codes[ended] == EventCode.GTID_TAGGED].tolist():
-            self._ended.add(*_read(events, place))
-        rest = places[places > last_end]
+        for index in ended[events.codes[ended] == EventCode.GTID_TAGGED].tolist():
+            self._ended.add(*_read(events, index))
+        rest = indices[indices > last_end]
         if len(rest):
-            place = int(rest[-1])
-            named = events.codes[place] != EventCode.ANONYMOUS_GTID
-            self._begun = _read(events, place) if named else None
+            index = int(rest[-1])
+            named = events.codes[index] != EventCode.ANONYMOUS_GTID
+            self._begun = _read(events, index) if named else None
 
     def end(self) -> None:
         """See `Executed.end`."""
@@ -79,10 +79,10 @@ class MysqlExecuted:
         """See `Executed.covers`."""
         return self._ended.contains(GtidSet.parse(other))
 
-    def _add_plain(self, events: EventColumns, places: Int64Array) -> None:
-        at = events.starts[places] + HEADER_BYTES + 1
+    def _add_plain(self, events: EventColumns, indices: Int64Array) -> None:
+        at = events.starts[indices] + HEADER_BYTES + 1
         sources = np.ascontiguousarray(events.data[at[:, None] + np.arange(_UUID_BYTES)])
-        numbers = events.numbers(places, HEADER_BYTES + 17, 8)
+        numbers = events.numbers(indices, HEADER_BYTES + 17, 8)
         same = sources.view(f"V{_UUID_BYTES}").ravel()
         if (same == same[0]).all():
             self._ended.add_many(uuid.UUID(bytes=sources[0].tobytes()), "", numbers)
@@ -102,15 +102,15 @@ class MariadbExecuted:
     def __str__(self) -> str:
         return str(self._ended)
 
-    def begin_all(self, events: EventColumns, places: Int64Array, last_end: int) -> None:
+    def begin_all(self, events: EventColumns, indices: Int64Array, last_end: int) -> None:
         """See `Executed.begin_all`."""
         if last_end >= 0:
             self.end()
-        ended = places[places < last_end]
+        ended = indices[indices < last_end]
         domains = events.numbers(ended, HEADER_BYTES + 8, 4)
         for domain in np.unique(domains):
             self._ended.advance(*_read_mariadb(events, int(ended[domains == domain][-1])))
-        rest = places[places > last_end]
+        rest = indices[indices > last_end]
         if len(rest):
             self._begun = _read_mariadb(events, int(rest[-1]))
 
@@ -130,16 +130,16 @@ def make_executed(flavour: str, text: str) -> Executed:
     return MariadbExecuted(text) if flavour == "mariadb" else MysqlExecuted(text)
 
 
-def _read(events: EventColumns, place: int) -> tuple[uuid.UUID, str, int]:
-    body = events.body(place)
-    if events.codes[place] == EventCode.GTID_TAGGED:
+def _read(events: EventColumns, index: int) -> tuple[uuid.UUID, str, int]:
+    body = events.body(index)
+    if events.codes[index] == EventCode.GTID_TAGGED:
         gtid = parse_tagged_gtid(body)
         return gtid.source, gtid.tag, gtid.number
     return uuid.UUID(bytes=body[1:17]), "", int.from_bytes(body[17:25], "little")
 
 
-def _read_mariadb(events: EventColumns, place: int) -> tuple[int, int, int]:
-    body = events.body(place)
+def _read_mariadb(events: EventColumns, index: int) -> tuple[int, int, int]:
+    body = events.body(index)
     domain = int.from_bytes(body[8:12], "little")
-    server = int(events.numbers(np.array([place]), 5, 4)[0])
+    server = int(events.numbers(np.array([index]), 5, 4)[0])
     return domain, server, int.from_bytes(body[:8], "little")

@@ -54,10 +54,10 @@ def check_events(source: BinlogStream, data: Bytes, starts: Int64Array, stops: I
     return count + 1
 
 
-def _damaged(source: BinlogStream, place: int, why: str) -> CorruptData:
-    """Return the error for the damaged event at ``place`` behind the accepted ones. It begins where
+def _damaged(source: BinlogStream, index: int, why: str) -> CorruptData:
+    """Return the error for the damaged event at ``index`` behind the accepted ones. It begins where
     the one before it ends."""
-    before = source.accepted.count + place
+    before = source.accepted.count + index
     starts = np.array(source.buffer.starts[:before], np.int64)
     stops = source.buffer.stops(0, before)
     at = position_behind(EventColumns(source.buffer.view(), starts, stops), source.at)

@@ -77,12 +77,12 @@ class LogState:
     ) -> None:
         """Record that transactions began, and that the last one that ended did so at the place
         ``last_end`` (-1: none did)."""
-        self.executed.begin_all(events, transactions.places, last_end)
+        self.executed.begin_all(events, transactions.indices, last_end)
         if last_end >= 0:
             self.open, self.wrote = None, frozenset()
-        if len(transactions.places) and transactions.places[-1] > last_end:
+        if len(transactions.indices) and transactions.indices[-1] > last_end:
             tx, ts = int(transactions.tx[-1]), int(transactions.ts[-1])
-            last = int(transactions.places[-1])
+            last = int(transactions.indices[-1])
             flags = int(events.data[events.starts[last] + MARIADB_FLAGS_AT])
             mariadb = bool(events.codes[last] == EventCode.MARIADB_GTID)
             standalone = mariadb and bool(flags & STANDALONE)
@@ -90,15 +90,15 @@ class LogState:
             self.open = LogTransaction(tx, ts, start, mariadb, standalone)
 
     def framed(self, begun: Int64Array, last_end: int) -> None:
-        """Record MySQL's statement BEGIN at these places: inside of it, only an end ends the
+        """Record MySQL's statement BEGIN at these indices: inside of it, only an end ends the
         transaction."""
         if self.open is not None and len(begun) and begun[-1] > last_end:
             self.open = dataclasses.replace(self.open, framed=True)
 
-    def _start_of(self, events: EventColumns, place: int) -> MysqlPosition:
+    def _start_of(self, events: EventColumns, index: int) -> MysqlPosition:
         """Return where the event begins: the event holds its end, and the rest follows."""
-        end = int(events.numbers(np.array([place]), 13, 4)[0])
-        size = int(events.numbers(np.array([place]), 9, 4)[0])
+        end = int(events.numbers(np.array([index]), 13, 4)[0])
+        size = int(events.numbers(np.array([index]), 9, 4)[0])
         high = self.stream.at & ~0xFFFFFFFF
         start = high + end - size
         return MysqlPosition(self.stream.file, start if start <= self.stream.at else start - 2**32)

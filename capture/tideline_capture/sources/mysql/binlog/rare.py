@@ -85,28 +85,28 @@ class RareEvents:
 
     # -- events --------------------------------------------------------------------------------
 
-    def read(self, events: EventColumns, place: int) -> tuple[Control, ...]:
+    def read(self, events: EventColumns, index: int) -> tuple[Control, ...]:
         """Handle the event at ``take_at``; return the controls that it causes."""
-        code = int(events.codes[place])
+        code = int(events.codes[index])
         if code == EventCode.TABLE_MAP:
-            return self._describe(events.body(place))
+            return self._describe(events.body(index))
         if OPERATIONS[code]:
-            return self._read_watermark(events, place)
+            return self._read_watermark(events, index)
         if code == EventCode.QUERY:
-            return self._statements.read(parse_query(events.body(place)))
+            return self._statements.read(parse_query(events.body(index)))
         if code == EventCode.ROTATE:
-            return self._rotate(events, place)
+            return self._rotate(events, index)
         if code == EventCode.FORMAT_DESCRIPTION:
-            return self._begin_file(events, place)
+            return self._begin_file(events, index)
         if code == EventCode.XA_PREPARE:
-            return self._xa.prepare(events.body(place))
+            return self._xa.prepare(events.body(index))
         if code == EventCode.MARIADB_GTID:
-            return self._xa.begin(events.part(slice(place, place + 1)))
+            return self._xa.begin(events.part(slice(index, index + 1)))
         if code in (EventCode.HEARTBEAT, EventCode.HEARTBEAT_V2):
-            return self._beat(events, place)
+            return self._beat(events, index)
         if code == EventCode.STOP:
             return ()
-        return self._refuse(events, place)
+        return self._refuse(events, index)
 
     def keep(self, packets: bytes) -> None:
         """See `XaTransactions.keep`."""
@@ -120,8 +120,8 @@ class RareEvents:
             return (Unreadable(str(known.name)),)
         return (SchemaSeen(known.schema, keyless=self._tables.takes_keyless(known.name)),)
 
-    def _read_watermark(self, events: EventColumns, place: int) -> tuple[Control, ...]:
-        at = np.array([place])
+    def _read_watermark(self, events: EventColumns, index: int) -> tuple[Control, ...]:
+        at = np.array([index])
         table_id = int(events.numbers(at, HEADER_BYTES, 6)[0])
         known = self._tables.get(table_id)
         if known is None and table_id == _DUMMY_ID:
@@ -143,7 +143,7 @@ class RareEvents:
 
     # -- files ---------------------------------------------------------------------------------
 
-    def _rotate(self, events: EventColumns, place: int) -> tuple[Control, ...]:
+    def _rotate(self, events: EventColumns, index: int) -> tuple[Control, ...]:
         """Move on to the next file.
 
         Before a file has said whether there are checksums, MySQL puts one behind this event, and
@@ -151,7 +151,7 @@ class RareEvents:
         no file has.
         """
         source = self._state.source
-        whole = _whole(events, place, source.checksum_bytes)
+        whole = _whole(events, index, source.checksum_bytes)
         if source.checksum_bytes or has_checksum(whole):
             whole = whole[:-CHECKSUM_BYTES]
         rotate = parse_rotate(whole[HEADER_BYTES:])
@@ -163,8 +163,8 @@ class RareEvents:
         self._tables.begin_file()
         return ()
 
-    def _begin_file(self, events: EventColumns, place: int) -> tuple[Control, ...]:
-        whole = _whole(events, place, self._state.source.checksum_bytes)
+    def _begin_file(self, events: EventColumns, index: int) -> tuple[Control, ...]:
+        whole = _whole(events, index, self._state.source.checksum_bytes)
         description = parse_format_description(whole[HEADER_BYTES:])
         source = self._state.source
         source.checksum_bytes = CHECKSUM_BYTES if description.checksummed else 0
@@ -172,36 +172,36 @@ class RareEvents:
         self._tables.begin_file(description.server_version)
         return ()
 
-    def _beat(self, events: EventColumns, place: int) -> tuple[Control, ...]:
+    def _beat(self, events: EventColumns, index: int) -> tuple[Control, ...]:
         """Follow a heartbeat, which comes when nothing was sent for a while: while the server skips
         what we have, it moves the position."""
         source = self._state.source
-        body, low = events.body(place), int(events.numbers(np.array([place]), 13, 4)[0])
-        old = events.codes[place] == EventCode.HEARTBEAT
+        body, low = events.body(index), int(events.numbers(np.array([index]), 13, 4)[0])
+        old = events.codes[index] == EventCode.HEARTBEAT
         beat = parse_heartbeat(body, header_position=low) if old else parse_heartbeat_v2(body)
         at = low if beat.position is None else beat.position
         if self._state.open is None and beat.file == source.file and at > source.at:
             source.at = at
         return ()
 
-    def _refuse(self, events: EventColumns, place: int) -> tuple[Control, ...]:
+    def _refuse(self, events: EventColumns, index: int) -> tuple[Control, ...]:
         """Refuse events that do not hold what was changed, or are not known at all."""
-        code = int(events.codes[place])
-        flags = int(events.numbers(np.array([place]), 17, 2)[0])
+        code = int(events.codes[index])
+        flags = int(events.numbers(np.array([index]), 17, 2)[0])
         error = refusal(code, flags)
         if not is_gap(code):
             raise error
         if code == EventCode.PARTIAL_UPDATE_ROWS:
-            return self._refuse_partial(events, place, error)
+            return self._refuse_partial(events, index, error)
         gap = self._rules.gap(error, self._state)
         if code == EventCode.INCIDENT:  # Its transaction has nothing else.
             self._state.end()
         return (gap,)
 
     def _refuse_partial(
-        self, events: EventColumns, place: int, error: TidelineError
+        self, events: EventColumns, index: int, error: TidelineError
     ) -> tuple[Control, ...]:
-        known = self._tables.get(int(events.numbers(np.array([place]), HEADER_BYTES, 6)[0]))
+        known = self._tables.get(int(events.numbers(np.array([index]), HEADER_BYTES, 6)[0]))
         if known is None:
             raise CorruptData("the binlog has rows of a table that it did not describe")
         if known.role is not Role.CHOSEN or not self._rules.captures(str(known.name)):
@@ -210,7 +210,7 @@ class RareEvents:
         return (self._rules.gap(named, self._state, tables=(str(known.name),)),)
 
 
-def _whole(events: EventColumns, place: int, checksum_bytes: int) -> bytes:
+def _whole(events: EventColumns, index: int, checksum_bytes: int) -> bytes:
     """Return the event with its header and all bytes behind its body."""
-    stop = int(events.stops[place]) + checksum_bytes
-    return events.data[int(events.starts[place]) : stop].tobytes()
+    stop = int(events.stops[index]) + checksum_bytes
+    return events.data[int(events.starts[index]) : stop].tobytes()

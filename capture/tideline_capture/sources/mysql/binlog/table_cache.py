@@ -134,7 +134,7 @@ class TableCache:
         return known
 
     def first_news(self, data: Bytes, starts: Int64Array, stops: Int64Array) -> int:
-        """Return the place of the first TABLE_MAP that needs parsing, or their number when none
+        """Return the index of the first TABLE_MAP that needs parsing, or their number when none
         does.
 
         ``starts`` and ``stops`` bound the events without their checksums. Numbers that are new for
@@ -143,34 +143,34 @@ class TableCache:
         ids = table_ids(data, starts + HEADER_BYTES)
         first = len(ids)
         for table_id in np.unique(ids):
-            places = np.flatnonzero(ids == table_id)
-            first = min(first, self._first_news_of(int(table_id), places, data, starts, stops))
+            indices = np.flatnonzero(ids == table_id)
+            first = min(first, self._first_news_of(int(table_id), indices, data, starts, stops))
         return first
 
     def _first_news_of(
         self,
         table_id: int,
-        places: Int64Array,
+        indices: Int64Array,
         data: Bytes,
         starts: Int64Array,
         stops: Int64Array,
     ) -> int:
-        begin = starts[places] + (HEADER_BYTES + _ID_BYTES)
+        begin = starts[indices] + (HEADER_BYTES + _ID_BYTES)
         known = self._bytes_of.get(table_id)
         if known is None:
-            raw = data[begin[0] : stops[places[0]]].tobytes()
+            raw = data[begin[0] : stops[indices[0]]].tobytes()
             if raw not in self._parsed:
-                return int(places[0])
+                return int(indices[0])
             known = np.frombuffer(raw, np.uint8)
             self._by_id[table_id], self._bytes_of[table_id] = self._parsed[raw], known
         if not self._is_reported(self._by_id[table_id]):
-            return int(places[0])
-        same = stops[places] - begin == len(known)
+            return int(indices[0])
+        same = stops[indices] - begin == len(known)
         if same.all():
             # Word by word; the last one may lie over the one before it.
             at = np.append(np.arange(0, len(known) - 8, 8), len(known) - 8)
             same = (words(data)[begin[:, None] + at] == words(known)[at]).all(axis=1)
-        return len(starts) if same.all() else int(places[np.flatnonzero(~same)[0]])
+        return len(starts) if same.all() else int(indices[np.flatnonzero(~same)[0]])
 
     def _is_reported(self, known: Known) -> bool:
         """Return whether the schema was reported, if it has to be."""

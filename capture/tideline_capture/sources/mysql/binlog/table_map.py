@@ -290,9 +290,9 @@ def _with_charsets(columns: _Columns, fields: _Fields, types: frozenset[int]) ->
         (types, _Optional.DEFAULT_CHARSET, _Optional.COLUMN_CHARSET),
         (_LABELLED, _Optional.ENUM_AND_SET_DEFAULT_CHARSET, _Optional.ENUM_AND_SET_COLUMN_CHARSET),
     ):
-        places = [at for at, column in enumerate(columns) if column.code in chosen]
-        ids = _collations(len(places), fields.get(default), fields.get(listed))
-        for at, collation in zip(places, ids, strict=True):
+        indices = [at for at, column in enumerate(columns) if column.code in chosen]
+        ids = _collations(len(indices), fields.get(default), fields.get(listed))
+        for at, collation in zip(indices, ids, strict=True):
             charset, char_bytes = charset_of(collation)
             if columns[at].code in _TEXTS | _LABELLED:
                 result[at] = replace(columns[at], charset=charset, char_bytes=char_bytes)
@@ -343,20 +343,20 @@ def _native(column: MysqlColumn, native: str) -> MysqlColumn:
 
 
 def _key(fields: _Fields, count: int) -> Sequence[int]:
-    """Return the places of the primary key's columns, in key order."""
+    """Return the indices of the primary key's columns, in key order."""
     simple = fields.get(_Optional.SIMPLE_PRIMARY_KEY)
     prefixed = fields.get(_Optional.PRIMARY_KEY_WITH_PREFIX)
     if simple is not None and prefixed is not None:
         raise CorruptData("two primary keys: TABLE_MAP")
     reader = BodyReader(simple or prefixed or b"", "primary key of a TABLE_MAP")
-    places = []
+    indices = []
     while reader.left:
-        places.append(reader.lenenc())
+        indices.append(reader.lenenc())
         if prefixed is not None:
             reader.lenenc()
-    if any(at >= count for at in places) or len(set(places)) < len(places):
+    if any(at >= count for at in indices) or len(set(indices)) < len(indices):
         raise CorruptData(f"a key column beyond the {count} columns, or twice: TABLE_MAP")
-    return places
+    return indices
 
 
 def _is_mariadb(server: str) -> bool:

@@ -45,7 +45,7 @@ def pass_over(executed: Executed, *parts: tuple[int, int, bytes]) -> str:
     found = events(*parts)
     ends = np.flatnonzero(found.codes == EventCode.XID)
     executed.begin_all(
-        found, read_transaction_starts(found).places, int(ends[-1]) if len(ends) else -1
+        found, read_transaction_starts(found).indices, int(ends[-1]) if len(ends) else -1
     )
     return str(executed)
 
