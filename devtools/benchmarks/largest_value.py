@@ -116,7 +116,7 @@ def _mariadb() -> Iterator[list[Case]]:
 
 @contextmanager
 def _mysql() -> Iterator[list[Case]]:
-    """MySQL 9: the 8.0 that `mysql_rig` starts is older than compressed transactions."""
+    """Use MySQL 9: the 8.0 that `mysql_rig` starts is older than compressed transactions."""
     with TemporaryDirectory(prefix="tideline-bench-") as name:
         folder = Path(name)
         folder.chmod(0o755)

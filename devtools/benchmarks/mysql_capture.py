@@ -29,8 +29,8 @@ _EVENTS = [WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent]
 
 
 def run(rows: int) -> Iterator[Result]:
-    """Bulk: ``rows`` inserts in 1,000-row transactions; single: a fifth as many updates, each a
-    transaction. On MariaDB and on MySQL."""
+    """Measure bulk: ``rows`` inserts in 1,000-row transactions; single: a fifth as many updates,
+    each a transaction. On MariaDB and on MySQL."""
     for name in SERVERS:
         with mysql_rig(name) as server:
             server.create()

@@ -19,7 +19,7 @@ MiB = 1024 * 1024
 
 
 def run(rows: int) -> Iterator[Result]:
-    """``rows`` rows of 4 KiB in one transaction: 2 GB with the default of 500,000."""
+    """Write ``rows`` rows of 4 KiB in one transaction: 2 GB with the default of 500,000."""
     with mysql_rig("mariadb") as server:
         server.create()
         cursor = server.cursor

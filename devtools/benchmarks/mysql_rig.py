@@ -93,14 +93,14 @@ class MysqlRig:
         self.cursor.execute(_ONE_BY_ONE)
 
     def insert_in_bulk(self, rows: int) -> None:
-        """W1: ``rows`` inserts in transactions of 1,000."""
+        """Make W1, ``rows`` inserts in transactions of 1,000."""
         for first in range(1, rows + 1, 1000):
             wanted = f"n < {min(1000, rows + 1 - first):d}"
             numbers = f"SELECT n + {first:d} AS g FROM numbers WHERE {wanted}"  # noqa: S608
             self.cursor.execute(f"INSERT INTO orders {_ROW} FROM ({numbers}) AS s")
 
     def update_one_by_one(self, rows: int, changes: int) -> None:
-        """W2: ``changes`` single-row updates, each a transaction, all made inside the server."""
+        """Make W2, ``changes`` single-row updates, each a transaction, inside the server."""
         self.cursor.execute(f"CALL one_by_one({rows:d}, {changes:d})")
 
     def position(self) -> tuple[str, int]:

@@ -38,14 +38,14 @@ def fill(cursor: Any, rows: int, name: str = "orders") -> None:
 
 
 def insert_in_bulk(cursor: Any, rows: int) -> None:
-    """W1: ``rows`` inserts in transactions of 1,000 (in autocommit)."""
+    """Make W1, ``rows`` inserts in transactions of 1,000 (in autocommit)."""
     for first in range(1, rows + 1, 1000):
         last = min(first + 999, rows)
         cursor.execute(f"INSERT INTO orders {ROW} FROM generate_series({first:d}, {last:d}) g")
 
 
 def update_one_by_one(cursor: Any, rows: int, changes: int) -> None:
-    """W2: ``changes`` single-row updates, each a transaction, all made inside the server."""
+    """Make W2, ``changes`` single-row updates, each a transaction, all made inside the server."""
     cursor.execute(
         """
         CREATE OR REPLACE PROCEDURE one_by_one(total int, changes int) LANGUAGE plpgsql AS $$

@@ -21,7 +21,7 @@ _SLOT = "null_drain"
 
 
 def run(rows: int) -> Iterator[Result]:
-    """W1: ``rows`` rows in 1,000-row transactions; W2: a fifth as many single-row updates."""
+    """Measure W1: ``rows`` rows in 1,000-row transactions; W2: a fifth as many updates."""
     with rig() as server:
         orders.create(server.cursor)
         settings = server.settings(flush_interval_s=FLUSH_S)

@@ -24,7 +24,7 @@ WRITERS = 2
 
 
 def run(rows: int) -> Iterator[Result]:
-    """``rows`` / 50 single-row inserts at the given rate, flushed every 100 ms."""
+    """Make ``rows`` / 50 single-row inserts at the given rate, flushed every 100 ms."""
     count = max(rows // 50, 1_000)
     with rig(synchronous_commit="on") as server:
         orders.create(server.cursor)

@@ -28,7 +28,7 @@ def place_order(worker: ShopWorker) -> None:
 
 
 def place_order_and_change_mind(worker: ShopWorker) -> None:
-    """Makes a whole new order, and rolls it back."""
+    """Make a whole new order, and rolls it back."""
     with worker.transaction():
         _insert_order(worker)
         _update_customer(worker)
@@ -36,7 +36,7 @@ def place_order_and_change_mind(worker: ShopWorker) -> None:
 
 
 def pay(worker: ShopWorker) -> None:
-    """Makes a payment; its first attempt is sometimes rolled back to a savepoint."""
+    """Make a payment; its first attempt is sometimes rolled back to a savepoint."""
     order_id = _some_order(worker)
     with worker.transaction():
         if worker.random.random() < 0.2:
@@ -60,7 +60,7 @@ def ship(worker: ShopWorker) -> None:
 
 
 def revise_old_orders(worker: ShopWorker) -> None:
-    """Updates rows that are as old as the shop, so that dumps meet live traffic."""
+    """Update rows that are as old as the shop, so that dumps meet live traffic."""
     chosen = worker.random.sample(worker.old_orders, min(3, len(worker.old_orders)))
     with worker.transaction():
         for order_id in chosen:
@@ -71,7 +71,7 @@ def revise_old_orders(worker: ShopWorker) -> None:
 
 
 def cancel(worker: ShopWorker) -> None:
-    """Deletes an order and all that belongs to it."""
+    """Delete an order and all that belongs to it."""
     if not worker.recent_orders:
         return place_order(worker)
     order_id = worker.recent_orders.pop(worker.random.randrange(len(worker.recent_orders)))
@@ -81,7 +81,7 @@ def cancel(worker: ShopWorker) -> None:
 
 
 def archive(worker: ShopWorker) -> None:
-    """Deletes the oldest order; sometimes the customer had returned it."""
+    """Delete the oldest order; sometimes the customer had returned it."""
     if not worker.old_orders:
         return place_order(worker)
     order_id = worker.old_orders.pop(0)
@@ -134,7 +134,7 @@ def leave(worker: ShopWorker) -> None:
 
 
 def move_address(worker: ShopWorker) -> None:
-    """Changes one half of a composite key, there or back."""
+    """Change one half of a composite key, there or back."""
     customer_id = worker.random.choice(worker.customers)
     there = worker.random.random() < 0.5
     with worker.transaction():
@@ -152,7 +152,7 @@ def move_address(worker: ShopWorker) -> None:
 
 
 def rename_coupon(worker: ShopWorker) -> None:
-    """Changes a text key."""
+    """Change a text key."""
     at = worker.random.randrange(len(worker.coupons))
     old = worker.coupons[at]
     new = f"{old.partition('/')[0]}/{worker.random.randrange(10**6)}"
@@ -164,7 +164,7 @@ def rename_coupon(worker: ShopWorker) -> None:
 
 
 def renumber_items(worker: ShopWorker) -> None:
-    """Changes the keys of all items of an order in one statement."""
+    """Change the keys of all items of an order in one statement."""
     with worker.transaction():
         worker.change(
             "UPDATE order_items SET line = line + 10 WHERE order_id = %s AND line < 30000",
@@ -174,7 +174,7 @@ def renumber_items(worker: ShopWorker) -> None:
 
 
 def rewrite_manual(worker: ShopWorker) -> None:
-    """Writes a new TOASTed value, or none."""
+    """Write a new TOASTed value, or none."""
     text = None if worker.random.random() < 0.1 else f"edition {worker.random.random()} " * 200
     with worker.transaction():
         worker.change(
@@ -184,7 +184,7 @@ def rewrite_manual(worker: ShopWorker) -> None:
 
 
 def reprice(worker: ShopWorker) -> None:
-    """Updates many rows in one statement; their manuals are unchanged and not in the log."""
+    """Update many rows in one statement; their manuals are unchanged and not in the log."""
     chosen = worker.random.sample(worker.products, min(15, len(worker.products)))
     with worker.transaction():
         worker.change(

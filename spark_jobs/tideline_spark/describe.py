@@ -65,7 +65,7 @@ def describe(target: Target, planned: PlannedDescription, mode: Mode) -> None:
 
 
 def describe_idle(session: SparkSession, planned: PlannedDescription) -> None:
-    """`describe` a target that nothing is merged into; skip one of another build."""
+    """Describe a target that nothing is merged into; skip one of another build."""
     target = open_target(session.newSession(), planned.target)
     snapshot = target.snapshot()
     if snapshot.exists and snapshot.build == planned.build:

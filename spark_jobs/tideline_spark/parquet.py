@@ -22,8 +22,8 @@ _UNKNOWN = "${tideline-names-are-data}"
 
 
 def comment_text(text: str) -> str:
-    """A column's comment as a table has it: with a space in ``$ {``. Comments are in the schema
-    that Spark writes into each file, by the same way, and in that of everybody's readers."""
+    """Return a column's comment as a table has it: with a space in ``$ {``. Comments are in the
+    schema that Spark writes into each file, in the same way, and in that of all readers."""
     return text.replace(_REFERENCE, "$ {")
 
 

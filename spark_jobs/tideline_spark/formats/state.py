@@ -67,7 +67,7 @@ class TargetVersion(ABC):
 
     @abstractmethod
     def stored_bytes(self) -> int:
-        """The size of its files in bytes, 0 without a table."""
+        """Return the size of its files in bytes, 0 without a table."""
 
     @property
     @abstractmethod

@@ -52,6 +52,10 @@ ALLOWED_NAMES = {"_STRETCH"}
 CLASS_NAME = re.compile(r"[A-Z][a-z0-9]+([A-Z][a-z0-9]+)+")
 BEGINNING = re.compile(r'(?:"""|# )([A-Z]\w+)\s+[a-z`]')
 MARK_AS_NAME = re.compile(r'"""Watermark (?:`|that |tables |in )')
+IMPERATIVE = re.compile(
+    r"(?!(The|An?|One|Its?|All|Each|Every|No|Never)\b)[A-Z][a-z]*([a-rt-z]|ss)\b"
+)
+"""No article or the like, and no third person, though some verbs end in -ss."""
 NOT_A_VERB = re.compile(r"(What|Which|Whoever|Whatever|Where|When|Why|How|Who|Whose|Whether)\b")
 
 
@@ -178,6 +182,20 @@ def test_docstrings_begin_with_a_verb_or_a_thing() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and NOT_A_VERB.match(docstring := ast.get_docstring(node) or "")
+    ]
+    assert found == []
+
+
+def test_a_functions_docstring_begins_with_a_verb() -> None:
+    """In the imperative, unlike a property's: "Return", not "The", "Returns" or a name."""
+    found = [
+        f"{name}: {docstring[:60]}"
+        for name, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and "property" not in " ".join(map(ast.unparse, node.decorator_list))
+        and (docstring := ast.get_docstring(node))
+        and not IMPERATIVE.match(docstring)
     ]
     assert found == []
 

@@ -37,7 +37,7 @@ def copies_in(
 def last_whole(
     table: str, run: Sequence[Manifest], state: OpenState, *, from_manifest: int, at_end: bool
 ) -> int:
-    """The last manifest of ``run`` that a plan of ``table``, which has no key, may end with.
+    """Return the last manifest of ``run`` that a plan of ``table``, which has no key, may end with.
 
     ``state`` is the open state at the chain's tail; ``at_end``: that is where ``run`` ends.
     """
@@ -71,7 +71,7 @@ def ends_copy(table: str, run: Sequence[Manifest], to_manifest: int) -> int:
 def newest_copy(
     manifests: Sequence[Manifest], table: str, delete_before: int | None
 ) -> Copied | None:
-    """The copy that is the state at ``delete_before``; None where something later emptied the
-    table."""
+    """Return the copy that is the state at ``delete_before``; None where something later
+    emptied the table."""
     found = [copied for _, one, copied in copies_in(manifests, table) if one.seq == delete_before]
     return found[-1] if found else None

@@ -50,7 +50,7 @@ class CopiedRows:
         self.bytes += len(row)
 
     def read(self, size: int = -1) -> bytes:
-        """Never called; psycopg2 requires a file to have it."""
+        """Return nothing: psycopg2 requires a file to have it."""
         return b""
 
     def data(self) -> bytes:
