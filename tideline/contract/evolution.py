@@ -311,7 +311,7 @@ class _State:
         return ignored and self.plan.mode is not Mode.APPEND
 
     def _make_room(self, name: str, leaving: Iterable[str]) -> None:
-        """Free a name of columns that are not ``leaving`` it by themselves; Delta does not
+        """Free a name of columns that are not ``leaving`` it by themselves; targets do not
         distinguish names by case."""
         alike = [held for held in self.ancestors if held.lower() == name.lower()]
         for held in sorted(set(alike) - set(leaving)):

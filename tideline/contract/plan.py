@@ -99,7 +99,7 @@ class TablePlan(
     ``replace``: as ``create``, and a table of an older generation lies at the target: its content
     is dropped.
     ``key_min``/``key_max``: bounds of the first key column over all parts, None when unknown.
-    ``app_id``: Delta's transaction id, ``pipeline/incarnation/table/generation``.
+    ``app_id``: its id in the target's commits, ``pipeline/incarnation/table/generation``.
     ``complete_through_us``: the source's clock up to which the target then lacks nothing, None when
     that is not known. ``dropped``: columns that the source had before and the target may still
     have; rows that are written hold NULL there. ``mode``: how the target is kept. ``changes``: the
@@ -300,7 +300,7 @@ class CommitMetadata(
         "unhealed_seq": "unproven_seq",
     },
 ):
-    """The record of a commit of ours in the table's own log, as Delta's user metadata.
+    """The record of a commit of ours in the table's own log, in text.
 
     It is read back without Spark: how far the table is merged. ``seq`` is the last sequence of
     manifest ``to_manifest``, ``digest`` its digest, by which a reader knows the chain that was
@@ -347,13 +347,13 @@ class CommitMetadata(
 
 
 def app_id(pipeline: str, incarnation: str, table: str, generation: int, build: int = 0) -> str:
-    """Return Delta's transaction id of a table's generation, or of the ``build``-th rebuild of
-    one."""
+    """Return the id, in a target's commits, of a table's generation or of its ``build``-th
+    rebuild."""
     return of_build(f"{pipeline}/{incarnation}/{_in_app_id(table)}/{generation}", build)
 
 
 def _in_app_id(table: str) -> str:
-    """Encode ``table`` for an app id, which reaches Delta as a setting of Spark's session; there
+    """Encode ``table`` for an app id, which may reach a format as a setting of Spark's session; there
     ``${…}`` stands for an environment variable or another setting.
 
     A name with such a beginning has ``~24`` for ``$``, ``~7E`` for ``~`` and a dot in front, with
@@ -378,7 +378,7 @@ def newest_generation(apps: Iterable[str], app: str, build: int | None = None) -
     """Return the newest generation of the table of ``app`` that any of ``apps`` belongs to; -1 for
     none. ``build``: those of this rebuild only.
 
-    Delta keeps what a table has applied also where it is replaced, so this shows of a target which
+    A target keeps what it has applied also where it is replaced, so this shows of a target which
     generation it is of; and of a rebuilt one, that of the table that it replaced.
     """
     base = re.escape(app.rpartition("/")[0])

@@ -15,7 +15,7 @@ from tideline.contract.types import LogicalType, parse_type, widens
 RESERVED_PREFIX = "_tl_"
 """The prefix of our own column names, in parts and in warehouse tables."""
 SPARKS_OWN = "_metadata"
-"""Spark's name for file metadata: Delta cannot merge into a table with such a column."""
+"""Spark's name for file metadata: it cannot merge into a table with such a column."""
 
 _PLAIN_NAME = re.compile(r'[^."\s*?\[\]]+')
 """A name without quotes. Shell wildcards are quoted too, so that a table's text as a pattern means
@@ -82,7 +82,7 @@ class TableSchema(msgspec.Struct, frozen=True):
 
 
 def is_ours(column: str) -> bool:
-    """Return whether a source's column has a name that is ours; Delta's names know no case."""
+    """Return whether a source's column has a name that is ours; targets' names know no case."""
     return column.lower().startswith(RESERVED_PREFIX)
 
 

@@ -66,7 +66,7 @@ TIMESTAMP_NTZ = LogicalType(Kind.TIMESTAMP_NTZ)
 _DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
 _INTEGER_ORDER = (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64)
 _INTEGER_DIGITS = {Kind.INT8: 10, Kind.INT16: 10, Kind.INT32: 10, Kind.INT64: 20}
-"""The digits before the point that Delta requires of a decimal, more than the values need."""
+"""The digits before the point that targets require of a decimal, more than the values need."""
 
 
 def decimal(precision: int, scale: int) -> LogicalType:
@@ -94,7 +94,7 @@ def parse_type(text: str) -> LogicalType:
 def widens(old: LogicalType, new: LogicalType) -> bool:
     """Return whether every value of ``old`` keeps its exact value and meaning as ``new``.
 
-    These are the changes that Delta's type widening takes in place: growing integers, integers to
+    These are the changes that targets make in place: growing integers, integers to
     decimals that hold them, and decimals that lose digits on neither side of the point.
     """
     if old == new:

@@ -70,7 +70,7 @@ class TableStatus(msgspec.Struct, frozen=True):
     ``mode``: the warehouse table's mode, None when unknown; ``mode_wanted``: the mode in the
     settings where it differs, which `tideline rebuild` switches to.
     ``deletion_vectors``: whether readers of the table must support them; ``…_wanted`` likewise.
-    ``target``: the address of the table's directory, as every reader of Delta names it.
+    ``target``: the address of the table's directory, as every reader of its format names it.
     ``captured_from``: where its capture began, None when the chain lacks it.
     """
 

@@ -125,8 +125,8 @@ class TableStates:
     def _drop(self, table: str, old: TableSchema, lineage: Lineage) -> None:
         """Note which columns are no longer there.
 
-        The target may keep them, up to where another one takes the name (Delta's names ignore
-        case).
+        The target may keep them, up to where another one takes the name (targets' names
+        ignore case).
         """
         state = self._state.tables[table]
         kept = {origin.was for origin in lineage.origins.values()}
