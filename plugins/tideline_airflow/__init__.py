@@ -1,7 +1,7 @@
 """Tideline in Airflow: hook, operators, trigger and assets. Airflow decides when, other processes
 work.
 
-Importing any module here is cheap; code that reads the chain or a table is imported when a task runs.
+Importing any module here is cheap; code that reads chain or tables is imported when a task runs.
 """
 
 from __future__ import annotations

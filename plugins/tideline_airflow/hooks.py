@@ -1,7 +1,8 @@
 """The hook: a pipeline's settings, its control queue and its store.
 
 Secrets of the settings are registered with Airflow's log masking as soon as they are loaded.
-Libraries that take long to import (object store, table format) are imported by the calls that need them.
+Libraries that take long to import (object store, table format) are imported by the calls that need
+them.
 """
 
 from __future__ import annotations

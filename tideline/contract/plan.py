@@ -353,7 +353,7 @@ def app_id(pipeline: str, incarnation: str, table: str, generation: int, build: 
 
 
 def _in_app_id(table: str) -> str:
-    """Encode ``table`` for an app id, which may reach a format as a setting of Spark's session; there
+    """Encode ``table`` for an app id, which may be put into a setting of Spark's session; there
     ``${…}`` stands for an environment variable or another setting.
 
     A name with such a beginning has ``~24`` for ``$``, ``~7E`` for ``~`` and a dot in front, with
