@@ -49,7 +49,7 @@ class ReadOperator(DumpOperator):
 
     It takes the options of a verification, such as ``sample_percent``, besides those of a dump.
     ``first`` is the return value of a `CompareOperator`: the task then reads for another pass, at
-    the priority and pace that its options say, the keys which that set aside; of a mapped task the
+    the rate that its options say, the keys which that set aside; of a mapped task the
     list of its number.
     """
 
