@@ -28,10 +28,8 @@ def keys_of(given: Any, columns: int | None = None) -> tuple[Key, ...] | None:
     """Parse keys of a form or a caller, for a key of ``columns`` columns (None: not known).
 
     An entry is a line (`tideline.keys.parse_line`), a number, or a list of a text or number per
-    column. Empty lines are skipped; None and nothing but empty lines give None.
+    column. Empty lines are skipped; nothing but empty lines gives None.
     """
-    if given is None:
-        return None
     if isinstance(given, str):
         given = given.splitlines()
     if not isinstance(given, list | tuple):
@@ -76,10 +74,8 @@ def time_range_of(given: Any) -> TimeRange | None:
     return TimeRange(str(given["column"]), start=str(given["from"]), end=str(given["to"]))
 
 
-def number_of(name: str, given: Any) -> int | None:
-    """Parse a number, or a template that gave one; None and the empty text are none."""
-    if given is None or given == "":
-        return None
+def number_of(name: str, given: Any) -> int:
+    """Parse a whole number, or a template that gave one."""
     try:
         if isinstance(given, bool):
             raise ValueError

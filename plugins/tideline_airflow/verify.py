@@ -49,8 +49,8 @@ class ReadOperator(DumpOperator):
 
     It takes the options of a verification, such as ``sample_percent``, besides those of a dump.
     ``first`` is the return value of a `CompareOperator`: the task then reads for another pass, at
-    the rate that its options say, the keys which that set aside; of a mapped task the
-    list of its number.
+    the rate that its options say, the keys which that set aside; of a mapped task the list of its
+    number.
     """
 
     purpose = "verify"

@@ -85,7 +85,7 @@ def next_pass(
 ) -> DumpRequest:
     """Make the request for another pass of ``first`` over ``table``, or over some of its rows.
 
-    All that says how rows are read is that of ``first``: its priority, its pace, who asked. Only
+    All that says how rows are read is that of ``first``: its priority and throttle, who asked. Only
     the rows are others.
     """
     return replace(

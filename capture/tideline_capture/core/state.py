@@ -266,7 +266,7 @@ class CoreState:
         self.requests.pause(chosen, paused=paused)
 
     def tune(self, chosen: Iterable[str] | None, chunk_rows: Tuning, delay_ms: Tuning) -> None:
-        """Change the pace of these requests (None: of all, but those with a pace of their own)."""
+        """Change the throttle of these requests (None: of all, but those with their own)."""
         self.requests.tune(chosen, chunk_rows, delay_ms)
 
     def fail_request(self, request_id: str, error: str) -> list[str]:
