@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="fuzz the decoders")
     parser.add_argument("--seconds", type=float, default=600.0, help="in all")
     parser.add_argument("--runs", type=int, help="of each target, instead of seconds")
-    parser.add_argument("--target", action="append", key_configurations=sorted(TARGETS), default=[])
+    parser.add_argument("--target", action="append", choices=sorted(TARGETS), default=[])
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--repeat", nargs=2, metavar=("NAME", "FILE"))
     wanted = parser.parse_args(arguments)
