@@ -14,7 +14,7 @@ from redis.retry import Retry
 
 from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
 from tideline.settings import Control
-from tideline.settings.addresses import redis_files
+from tideline.settings.redis_url import redis_files
 
 _NO_TLS = (
     *("WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS_AVAILABLE"),

@@ -102,10 +102,10 @@ def run(settings: Settings, form: str) -> None:
 
 def assess(settings: Settings) -> Assessment:
     """Assess the source's tables under ``settings``."""
-    tables = [_outcome(settings, one) for one in administration_of(settings).assess()]
-    return Assessment(
-        settings.pipeline, settings.source.kind, tuple(tables), _cost(settings, tables)
-    )
+    administration = administration_of(settings)
+    tables = [_outcome(settings, one) for one in administration.assess()]
+    cost = _cost(settings, tables, writes=administration.writes_watermarks)
+    return Assessment(settings.pipeline, settings.source.kind, tuple(tables), cost)
 
 
 def _outcome(settings: Settings, one: AssessedTable) -> TableOutcome:
@@ -140,12 +140,11 @@ def _column(column: Column, key: Sequence[str]) -> ColumnOutcome:
     )
 
 
-def _cost(settings: Settings, tables: Sequence[TableOutcome]) -> SourceCost:
+def _cost(settings: Settings, tables: Sequence[TableOutcome], *, writes: bool) -> SourceCost:
     dumped = [
         one for one in tables if one.outcome != "quarantined" and settings.source.initial == "dump"
     ]
     chunks = sum(one.chunks or 0 for one in dumped)
-    writes = not settings.source.read_only
     rounds = 3600 / settings.capture.catalog_interval_s
     return SourceCost(
         tables=len(dumped),

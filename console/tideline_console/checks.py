@@ -9,7 +9,8 @@ from tideline.contract.errors import TidelineError
 from tideline.control import ControlClient
 from tideline.java import java_home
 from tideline.settings import Settings, Store
-from tideline.settings.addresses import is_loopback, redis_doubt, split_url
+from tideline.settings.addresses import is_loopback, split_url
+from tideline.settings.redis_url import redis_doubt
 from tideline.store.objects import open_store
 from tideline.store.probe import probe_store
 from tideline_capture.sources.finding import Finding, error, ok, warning

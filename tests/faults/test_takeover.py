@@ -259,7 +259,7 @@ def sessions(shop: Shop) -> set[int]:
         f" 'tideline {shop.pipeline.settings.pipeline}%'"
     )
     if address.kind != "postgres":
-        user = address.mysql_address().user
+        user = address.user
         query = (
             "SELECT SUBSTRING_INDEX(host, ':', -1) FROM information_schema.processlist"
             f" WHERE user = '{user}'"

@@ -21,6 +21,8 @@ from tideline.contract.schema import Column, TableId, TableSchema, parse_table
 from tideline.contract.types import parse_type
 from tideline.keys import parse_csv, parse_json_lines, parse_line
 from tideline.settings import load_settings, make_settings
+from tideline.settings.sources.mysql import mysql_address
+from tideline.settings.sources.postgres import postgres_tls
 from tideline_capture.rollup_file import RollUpFile
 
 _ORDERS = TableId("public", "orders")
@@ -74,9 +76,9 @@ def read_url(data: bytes) -> None:
     source = settings.source
     assert source.user is not None and source.dsn()
     if source.kind == "postgres":
-        source.postgres_tls()
+        postgres_tls(source.url.get_secret_value())
     else:
-        source.mysql_address()
+        mysql_address(source.url.get_secret_value(), source.secret())
     settings.control.address()
     settings.control.secrets()
     source.secrets()

@@ -24,6 +24,7 @@ from tests.fixtures.mysql_servers import WATERMARK_DATABASE, MysqlDatabase
 from tests.fixtures.services import Database
 from tideline.contract.errors import Misconfigured
 from tideline.redis_client import connect
+from tideline.settings.sources.mysql import MysqlSection
 from tideline_capture.sources.registry import administration_of
 from tideline_console.delete_pipeline import EXIT_LEFT, run
 
@@ -253,7 +254,7 @@ def sea(mysql_database: MysqlDatabase, pipeline_of: PipelineFactory) -> Pipeline
 
 
 def marks_of(sea: Pipeline[MysqlDatabase]) -> list[tuple[Any, ...]]:
-    name = sea.settings.source.watermark_database
+    name = sea.settings.source.section(MysqlSection).watermark_database
     return sea.database.rows(
         f"SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = '{name}'"  # noqa: S608
     )
@@ -274,7 +275,7 @@ def test_mysql_killed_between_any_two_steps(
 
 @pytest.mark.parametrize("flavour", ["mariadb"])
 def test_rows_of_other_pipelines_stay(sea: Pipeline[MysqlDatabase]) -> None:
-    name = f"{sea.settings.source.watermark_database}.watermark"
+    name = f"{sea.settings.source.section(MysqlSection).watermark_database}.watermark"
     sea.database.run(f"INSERT INTO {name} VALUES ('{'f' * 32}', 'h', 't', 1)")  # noqa: S608
     (step,) = administration_of(sea.settings).removals(sea.manifest().incarnation)
     assert "which others use too" in step.what

@@ -16,6 +16,7 @@ from devtools.services.valkey import ValkeyServer
 from tests.fixtures.mysql_servers import MysqlDatabase
 from tests.fixtures.services import Database
 from tideline.settings import load_settings
+from tideline.settings.sources.mysql import MysqlSection
 from tideline_console.app import app
 
 PASSWORD = "canary'-83ab"
@@ -148,7 +149,7 @@ def test_mysql_and_mariadb(mysql_database: MysqlDatabase, tmp_path: Path) -> Non
                            " WHERE TABLE_NAME IN ('orders', 'secrets')")  # fmt: skip
             assert list(cursor.fetchall()) == [(database.name,)]
         settings = load_settings(path)
-        assert settings.source.watermark_database == marks
+        assert settings.source.section(MysqlSection).watermark_database == marks
     finally:
         quoted = user.replace("'", "''")
         database.run(f"DROP DATABASE {other}", f"DROP USER IF EXISTS '{quoted}'@'%'")

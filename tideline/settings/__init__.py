@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, create_model, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -24,12 +25,12 @@ from pydantic_settings import (
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import check_patterns
 from tideline.contract.schema import TableId
-from tideline.settings.addresses import MysqlAddress, PostgresTls
-from tideline.settings.base import Effect
+from tideline.settings.base import Effect, Section
 from tideline.settings.maintenance import Maintain, Openlineage, Slo
 from tideline.settings.nearest import nearest_key
 from tideline.settings.sections import Capture, Control, Merge, Retention, Store, Warehouse
-from tideline.settings.source import SourceSettings
+from tideline.settings.source import SourceSettings, source_model
+from tideline.settings.source_kinds import own_sections
 from tideline.settings.tables import TableSettings, settings_of
 
 __all__ = [
@@ -38,9 +39,7 @@ __all__ = [
     "Control",
     "Maintain",
     "Merge",
-    "MysqlAddress",
     "Openlineage",
-    "PostgresTls",
     "Retention",
     "Settings",
     "Slo",
@@ -50,6 +49,7 @@ __all__ = [
     "Warehouse",
     "load_settings",
     "make_settings",
+    "settings_model",
     "settings_path",
 ]
 
@@ -58,7 +58,10 @@ DEFAULT_CONFIG = "tideline.toml"
 
 
 class Settings(BaseSettings):
-    """All settings of one pipeline."""
+    """All settings of one pipeline.
+
+    It is made as `settings_model`, whose ``source`` has the keys of each kind of source, too.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix="TIDELINE_",
@@ -112,6 +115,17 @@ class Settings(BaseSettings):
         return env_settings, init_settings
 
 
+def settings_model() -> type[Settings]:
+    """Return `Settings` with all keys that the settings may hold: those too that only one kind of
+    source has, of every kind that is in the registry now."""
+    return _settings_with(own_sections())
+
+
+@cache
+def _settings_with(own: tuple[type[Section], ...]) -> type[Settings]:
+    return create_model("Settings", __base__=Settings, source=(source_model(own), ...))
+
+
 def settings_path(config: str | Path | None = None) -> Path:
     """Return ``config``, else ``$TIDELINE_CONFIG``, else ``./tideline.toml``."""
     return Path(config or os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG)
@@ -143,7 +157,7 @@ def make_settings(values: Mapping[str, Any], *, origin: str = "settings") -> Set
     if lines:
         raise Misconfigured(f"the environment has {len(lines)} mistakes:", lines=tuple(lines))
     try:
-        return Settings(**values)
+        return settings_model()(**values)
     except (SettingsError, RecursionError) as error:
         # The libraries name the field, if anything, and do not show the value.
         raise Misconfigured(
@@ -178,7 +192,7 @@ def _key(location: tuple[int | str, ...]) -> str:
 
 def _reason(item: Any) -> str:
     if item["type"] == "extra_forbidden":
-        near = nearest_key(Settings, item["loc"])
+        near = nearest_key(settings_model(), item["loc"])
         return "no such key" if near is None else f"no such key; did you mean {near}?"
     if item["type"] == "missing":
         return "must be given"

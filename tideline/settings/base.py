@@ -35,5 +35,5 @@ class Section(BaseModel):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "effect" not in vars(cls):
+        if not hasattr(cls, "effect"):
             raise TypeError(f"{cls.__name__} does not say when its keys count")

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tideline.settings import Settings, TableSettings
+from tideline.settings import Settings, TableSettings, settings_model
 from tideline.settings.base import Effect, Section
 
 TABLES = "tables"
@@ -23,7 +23,7 @@ def effects() -> Mapping[str, Effect]:
     """Return the effects by key, as in ``capture.heartbeat_s``; those of a table as in
     ``tables.mode``."""
     found = {}
-    for name, one in Settings.model_fields.items():
+    for name, one in settings_model().model_fields.items():
         inner = TableSettings if name == TABLES else section_of(one)
         if inner is None:
             found[name] = _own(one, Effect.RESTART)
@@ -37,14 +37,17 @@ def keys_of(section: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, Effect]]
     for name, one in section.model_fields.items():
         inner = section_of(one)
         if inner is None:
-            yield name, one, effect_of(section, one)
+            yield name, one, effect_of(section, name)
         else:
             yield from ((f"{name}.{key}", field, effect) for key, field, effect in keys_of(inner))
 
 
-def effect_of(section: type[BaseModel], one: FieldInfo) -> Effect:
-    """Return when a key of the section takes effect."""
-    return _own(one, section.effect if issubclass(section, Section) else Effect.RESTART)
+def effect_of(section: type[BaseModel], name: str) -> Effect:
+    """Return when a key of the section takes effect: as the key or the section declares it, which
+    is the base that the key comes from where there is one."""
+    bases = [one for one in section.__mro__ if issubclass(one, Section)]
+    declared = [one.effect for one in bases if name in one.model_fields]
+    return _own(section.model_fields[name], declared[-1] if declared else Effect.RESTART)
 
 
 def section_of(one: FieldInfo) -> type[Section] | None:
@@ -56,7 +59,7 @@ def section_of(one: FieldInfo) -> type[Section] | None:
 def followed(current: Settings, read: Settings) -> Settings:
     """Return ``read``, except what a worker that began with ``current`` cannot follow."""
     kept: dict[str, Any] = {}
-    for name, one in Settings.model_fields.items():
+    for name, one in type(read).model_fields.items():
         section = section_of(one)
         if section is not None:
             mine = getattr(current, name)
@@ -71,7 +74,7 @@ def waiting(current: Settings, read: Settings) -> tuple[str, ...]:
     """Return the keys that differ in ``read`` and take effect after a restart only. Never a
     value."""
     found = []
-    for name, one in Settings.model_fields.items():
+    for name, one in type(read).model_fields.items():
         section = section_of(one)
         mine, theirs = getattr(current, name), getattr(read, name)
         if section is not None:
@@ -83,8 +86,7 @@ def waiting(current: Settings, read: Settings) -> tuple[str, ...]:
 
 
 def _fixed(section: type[Section]) -> list[str]:
-    fields = section.model_fields.items()
-    return [name for name, one in fields if effect_of(section, one) is Effect.RESTART]
+    return [name for name in section.model_fields if effect_of(section, name) is Effect.RESTART]
 
 
 def _own(one: FieldInfo, otherwise: Effect) -> Effect:

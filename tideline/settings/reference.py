@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from tideline.settings import Settings, TableSettings
+from tideline.settings import TableSettings, settings_model
 from tideline.settings.base import Effect
 from tideline.settings.effects import effects, keys_of, section_of
 
@@ -48,7 +48,7 @@ later entry says wins over earlier ones, key by key.
 
 
 def reference() -> str:
-    fields = Settings.model_fields
+    fields = settings_model().model_fields
     when = effects()
     top = [(name, one, when[name]) for name, one in fields.items() if name in when]
     parts = [_HEAD, *_part(None, "", top)]

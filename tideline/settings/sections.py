@@ -9,8 +9,9 @@ from typing import Annotated, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tideline.contract.request import CHUNK_ROWS_MAX, DELAY_MS_MAX
-from tideline.settings.addresses import check_redis, split_url
+from tideline.settings.addresses import split_url
 from tideline.settings.base import Count, Days, Effect, MiB, Seconds, Section
+from tideline.settings.redis_url import check_redis
 from tideline.settings.secrets import hidden, known, secret_of, with_password
 
 RollUpBytes = Annotated[int, Field(ge=1, le=1024 * MiB)]

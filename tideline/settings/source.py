@@ -1,24 +1,25 @@
-"""The source: the database's address, and the tables to capture."""
+"""The source: the database's address, and the tables to capture.
+
+`SourceSettings` has the keys of every source. Those of one kind are in the section that its entry
+in the registry names (`tideline.settings.sources`); `source_model` puts them all side by side, so
+that they are keys of ``[source]`` like any other.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic import SecretStr, ValidationInfo, create_model, field_validator
 
 from tideline.contract.errors import InvariantBroken
-from tideline.settings.addresses import (
-    MysqlAddress,
-    PostgresTls,
-    mysql_address,
-    postgres_tls,
-    split_url,
-)
+from tideline.settings.addresses import split_url
 from tideline.settings.base import Effect, Seconds, Section
 from tideline.settings.secrets import hidden, known, secret_of, with_password
-from tideline.settings.source_kinds import kind_of_scheme, kinds_with, url_forms
+from tideline.settings.source_kinds import SOURCE_KINDS, kind_of_scheme, kinds_with, url_forms
+
+_Own = TypeVar("_Own", bound=Section)
 
 
 class SourceSettings(Section):
@@ -48,27 +49,6 @@ class SourceSettings(Section):
     """A table that needs a resnapshot is dumped at once, or only marked."""
     connect_timeout_s: Seconds = 10.0
     """The time limit for each connection to the source."""
-    slot: Annotated[str | None, Effect.RESTART] = None
-    """PostgreSQL: the replication slot's name; None: made from the pipeline's name."""
-    publication: Annotated[str | None, Effect.RESTART] = None
-    """PostgreSQL: the publication's name; None: made from the pipeline's name."""
-    read_only: Annotated[bool, Effect.RESTART] = False
-    """MySQL, MariaDB: write no watermarks; a chunk's place in the log is the server's own position.
-    For a source where the user may not write."""
-    watermark_database: Annotated[str, Field(pattern=r"^[0-9A-Za-z_$]{1,64}$"), Effect.RESTART] = (
-        "tideline"
-    )
-    """MySQL, MariaDB: the database that our table of watermarks lies in."""
-    xa: Literal["hold", "refuse"] = "hold"
-    """MySQL, MariaDB: an XA transaction's changes are held until its commit, which the log may hold
-    much later; or the first one stops the pipeline, which then never waits for one."""
-    cascades: Literal["refuse", "redump"] = "refuse"
-    """MySQL, MariaDB: the log does not hold what a foreign key's CASCADE or SET NULL did to a child
-    table. Such children are refused, or dumped again after each change of their parents."""
-    on_gap: Literal["stop", "dump"] = "stop"
-    """MySQL, MariaDB: when the log lacks changes (an incident, a statement instead of rows, rows
-    without all columns), stop; or continue behind the gap and dump again the tables that it may
-    concern."""
 
     @field_validator("url")
     @classmethod
@@ -100,37 +80,42 @@ class SourceSettings(Section):
         """The user that the url names; "" for none."""
         return unquote(urlsplit(self.url.get_secret_value()).username or "")
 
-    def mysql_address(self) -> MysqlAddress:
-        """Return the parts of a MySQL or MariaDB url, with the password from the setting or the
-        file.
+    def section(self, kind: type[_Own]) -> _Own:
+        """Return these settings, as what has the source's own keys: ``section(MysqlSection).xa``.
 
-        Raises InvariantBroken for a PostgreSQL source, Misconfigured for an unreadable file.
+        Raises InvariantBroken for the section of another kind of source.
         """
-        if self.kind == "postgres":
-            raise InvariantBroken("a PostgreSQL source has no MySQL address")
-        return mysql_address(self.url.get_secret_value(), self._password())
+        if not isinstance(self, kind) or not issubclass(SOURCE_KINDS[self.kind].section, kind):
+            raise InvariantBroken(f"a {self.kind} source has no {kind.__name__}")
+        return self
 
-    def postgres_tls(self) -> PostgresTls:
-        """Return the TLS that the url asks for. Raises InvariantBroken for another kind of
-        source."""
-        if self.kind != "postgres":
-            raise InvariantBroken("only a PostgreSQL source has an sslmode")
-        return postgres_tls(self.url.get_secret_value())
+    def secret(self) -> str | None:
+        """Return the password, from the setting or the file; None without either.
+
+        Raises Misconfigured for an unreadable file.
+        """
+        return secret_of(self.password, self.password_file, key="source.password")
 
     def dsn(self) -> str:
         """Return the url with the password from the url, the setting or the file put in.
 
         Raises Misconfigured for an unreadable file.
         """
-        return with_password(self.url.get_secret_value(), self._password())
+        return with_password(self.url.get_secret_value(), self.secret())
 
     def secrets(self) -> list[str]:
         """Return the texts that must not be shown, as far as they are known here: the file may be
         another container's, where no password is needed. Raises nothing."""
         return hidden(self.url.get_secret_value(), *known(self.dsn))
 
-    def _password(self) -> str | None:
-        return secret_of(self.password, self.password_file, key="source.password")
+
+def source_model(own: tuple[type[Section], ...]) -> type[SourceSettings]:
+    """Return `SourceSettings` with the keys of the sections ``own``, after its own and in order."""
+    # A model's fields begin with those of its last base.
+    bases: Any = (*reversed(own), SourceSettings)
+    text = SourceSettings.__doc__
+    made: type[SourceSettings] = create_model("SourceSettings", __base__=bases, __doc__=text)
+    return made
 
 
 def _kind_of(url: SecretStr) -> str:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from tideline.contract.position import MysqlPosition, PostgresPosition, SourcePosition
-from tideline.settings.addresses import check_mysql, check_postgres
+from tideline.settings.base import Section
+from tideline.settings.sources.mysql import MysqlSection, check_mysql
+from tideline.settings.sources.postgres import PostgresSection, check_postgres
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,8 @@ class SourceKind:
 
     ``name`` is its name in documents, ``title`` the one for people. ``form`` shows the form of a
     url of one of its ``schemes``; ``check_url`` raises ValueError for one that is wrong. ``tables``
-    is the first choice of tables, in which ``{database}`` is the url's. ``options`` are the keys of
-    ``[source]`` that only such a source has. Chains of it hold ``position``. ``package`` has a
+    is the first choice of tables, in which ``{database}`` is the url's. ``section`` holds the keys
+    of ``[source]`` that only such a source has. Chains of it hold ``position``. ``package`` has a
     module ``factory``, a `SourceFactory`; one that begins with a dot lies in
     `tideline_capture.sources`. ``extra`` installs the driver. ``datasets`` names its tables for
     lineage. ``whole_rows`` has a table's log hold whole rows, where it may not.
@@ -57,7 +59,7 @@ class SourceKind:
     form: str
     check_url: Callable[[str], None]
     tables: str
-    options: frozenset[str]
+    section: type[Section]
     position: type[SourcePosition]
     package: str
     extra: str
@@ -65,29 +67,26 @@ class SourceKind:
     whole_rows: str = ""
 
 
-_POSTGRES = frozenset({"slot", "publication"})
-_MYSQL = frozenset({"read_only", "watermark_database", "xa", "cascades", "on_gap"})
-
 SOURCE_KINDS: dict[str, SourceKind] = {
     kind.name: kind
     for kind in (
         SourceKind(
             "postgres", "PostgreSQL", ("postgresql", "postgres"),
             "postgresql://user@host:port/database", check_postgres, "public.*",
-            _POSTGRES, PostgresPosition, ".postgres", "postgres",
+            PostgresSection, PostgresPosition, ".postgres", "postgres",
             DatasetNaming("postgres", 5432, "{database}.{schema}.{table}"),
             whole_rows="ALTER TABLE … REPLICA IDENTITY FULL",
         ),
         SourceKind(
             "mysql", "MySQL", ("mysql",),
             "mysql://user@host:port/", check_mysql, "{database}.*",
-            _MYSQL, MysqlPosition, ".mysql", "mysql",
+            MysqlSection, MysqlPosition, ".mysql", "mysql",
             DatasetNaming("mysql", 3306), whole_rows="SET GLOBAL binlog_row_image = FULL",
         ),
         SourceKind(
             "mariadb", "MariaDB", ("mariadb",),
             "mariadb://user@host:port/", check_mysql, "{database}.*",
-            _MYSQL, MysqlPosition, ".mysql", "mysql",
+            MysqlSection, MysqlPosition, ".mysql", "mysql",
             DatasetNaming("mysql", 3306), whole_rows="SET GLOBAL binlog_row_image = FULL",
         ),
     )
@@ -99,10 +98,15 @@ def kind_of_scheme(scheme: str) -> SourceKind | None:
     return next((kind for kind in SOURCE_KINDS.values() if scheme in kind.schemes), None)
 
 
-def kinds_with(option: str) -> list[SourceKind]:
-    """Return the kinds of source that the key ``option`` of ``[source]`` is for; [] for every
+def own_sections() -> tuple[type[Section], ...]:
+    """Return the sections of all kinds, each once."""
+    return tuple(dict.fromkeys(kind.section for kind in SOURCE_KINDS.values()))
+
+
+def kinds_with(key: str) -> list[SourceKind]:
+    """Return the kinds of source that the key ``key`` of ``[source]`` is for; [] for every
     kind."""
-    return [kind for kind in SOURCE_KINDS.values() if option in kind.options]
+    return [kind for kind in SOURCE_KINDS.values() if key in kind.section.model_fields]
 
 
 def url_forms() -> list[str]:

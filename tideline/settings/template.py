@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from tideline.settings import Settings
+from tideline.settings import settings_model
 from tideline.settings.base import Section
 from tideline.settings.source_kinds import SOURCE_KINDS
 
@@ -39,7 +39,7 @@ def settings_text(values: Mapping[str, Any], *, kind: str) -> str:
     ``kind``: that of the source. No secret may be among them."""
     parts = [_HEAD.format(pipeline=values["pipeline"])]
     parts.append(f"pipeline = {_toml(values['pipeline'])}\n")
-    for name, field in Settings.model_fields.items():
+    for name, field in settings_model().model_fields.items():
         section = field.annotation
         if isinstance(section, type) and issubclass(section, Section):
             parts.append("\n".join(_section(name, section, values.get(name, {}), kind)) + "\n")

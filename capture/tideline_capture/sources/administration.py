@@ -51,9 +51,11 @@ class Administration:
     the pipeline made at the source and is still there, in the order of removal; its argument is the
     incarnation of the pipeline's chain, None when there is none (any more): what can be identified
     only by it is left out then. It raises as ``assess`` does, and Misconfigured for something that
-    is in use, or another's.
+    is in use, or another's. ``writes_watermarks``: the worker writes to the source, for each chunk
+    and round.
     """
 
     setup_sql: Callable[[], str]
     assess: Callable[[], Sequence[AssessedTable]]
     removals: Callable[[str | None], Sequence[Removal]]
+    writes_watermarks: bool = True

@@ -12,15 +12,12 @@ from typing import Any
 
 from tests.fixtures.settings import Section
 from tests.support.toy_source.database import SCHEMA, Connection, make_database
+from tests.support.toy_source.section import ToySection, check_toy
 from tideline.contract.position import PostgresPosition
 from tideline.contract.schema import TableSchema
 from tideline.settings.source_kinds import DatasetNaming, SourceKind
 
 _MEMORY = Path("/dev/shm")
-
-
-def check_toy(url: str) -> None:
-    """Any path will do."""
 
 
 TOY = SourceKind(
@@ -30,7 +27,7 @@ TOY = SourceKind(
     form="toy:///path",
     check_url=check_toy,
     tables="*.*",
-    options=frozenset(),
+    section=ToySection,
     position=PostgresPosition,
     package="tests.support.toy_source",
     extra="toy",

@@ -22,7 +22,6 @@ from typing import Any
 from tideline.contract.schema import Column, TableSchema
 
 SCHEMA = "toy"
-_WAIT_S = 60.0
 _NOW_US = "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
 _MADE = (
     "CREATE TABLE _server (id TEXT, quiet INTEGER)",
@@ -71,10 +70,10 @@ def make_database(path: Path) -> None:
 class Connection:
     """A session; thread-safe."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, turn_s: float = 60.0) -> None:
         self._lock = threading.RLock()
         self._session = sqlite3.connect(
-            path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
+            path, timeout=turn_s, isolation_level=None, check_same_thread=False
         )
         self._session.create_function("noise", 1, lambda number: str(uuid.uuid4()) * 72)
 

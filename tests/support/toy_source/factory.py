@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from tests.support.toy_source.database import Connection
-from tests.support.toy_source.source import ToySource, path_of
+from tests.support.toy_source.source import ToySource, connect
 from tideline.contract.patterns import matches
 from tideline.contract.schema import parse_table
 from tideline.settings import Settings, SourceSettings
@@ -28,7 +27,7 @@ def administration(settings: Settings) -> Administration:
 
 
 def _assess(source: SourceSettings) -> list[AssessedTable]:
-    with closing(Connection(path_of(source))) as connection:
+    with closing(connect(source)) as connection:
         schemas = [one.schema for one in connection.versions()]
     return [
         AssessedTable(parse_table(one.table), one)

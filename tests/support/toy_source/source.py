@@ -9,14 +9,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from tests.support.toy_source.database import SCHEMA, Connection, Version
 from tests.support.toy_source.log import ToyLogReader, typed
+from tests.support.toy_source.section import ToySection, path_of
 from tideline.contract.errors import SourceLost, Unavailable
 from tideline.contract.manifest import Manifest
 from tideline.contract.patterns import matches
@@ -45,9 +44,12 @@ EVERYTHING = Snapshot(0, 0, ())
 """The log's order is that in which transactions become visible."""
 
 
-def path_of(source: SourceSettings) -> Path:
-    """The file that ``toy:///path`` names."""
-    return Path(urlsplit(source.url.get_secret_value()).path)
+def connect(source: SourceSettings) -> Connection:
+    """A session of the server that the settings name."""
+    path = path_of(source.url.get_secret_value())
+    if not path.exists():
+        raise Unavailable("the toy is not there")
+    return Connection(path, source.section(ToySection).turn_s)
 
 
 class ToySource:
@@ -58,9 +60,7 @@ class ToySource:
         self._on_point = on_point
 
     def _connect(self) -> Connection:
-        if not path_of(self._settings).exists():
-            raise Unavailable("the toy is not there")
-        return Connection(path_of(self._settings))
+        return connect(self._settings)
 
     def check(self, chain_end: Callable[[], ChainTail]) -> list[Finding]:
         """See `Preflight.check`."""

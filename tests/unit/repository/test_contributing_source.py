@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +12,18 @@ from unittest.mock import patch
 import pytest
 
 from tests.support.toy_source.conforming import TOY, ToyDatabase, toy_database
+from tests.support.toy_source.section import ToySection
 from tests.unit.repository.pages import PAGES, ROOT, code_tokens, page
 from tideline.contract.errors import Misconfigured
 from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.schema import TableSchema
 from tideline.openlineage.events import datasets
 from tideline.settings import Settings, make_settings
+from tideline.settings.base import Effect
+from tideline.settings.effects import effects, waiting
+from tideline.settings.reference import reference
 from tideline.settings.source_kinds import SOURCE_KINDS
+from tideline.settings.template import settings_text
 from tideline_capture.sources import registry
 from tideline_capture.sources.registry import administration_of, source_of
 from tideline_console import assess, doctor, init
@@ -84,9 +90,6 @@ NAMES_A_DATABASE = re.compile(
 )
 OTHERS_NAMING = {
     "tideline/settings/source_kinds.py": "the registry",
-    "tideline/settings/addresses.py": "what the registry's entries check of a url",
-    "tideline/settings/source.py": "the parts of a url that one kind has",
-    "tideline/settings/__init__.py": "exports those",
     "tideline/contract/position.py": "types of positions, which are documents",
     "tideline/contract/patterns.py": "schemas that a pattern leaves out",
     "tideline/cost.py": "the example that is measured",
@@ -103,7 +106,10 @@ def names_database(text: str) -> bool:
 
 def test_nothing_outside_a_sources_folder_names_its_database() -> None:
     packages = {kind.package.removeprefix(".") for kind in SOURCE_KINDS.values()}
-    concrete = tuple(f"capture/tideline_capture/sources/{one}/" for one in packages)
+    concrete = (
+        *(f"capture/tideline_capture/sources/{one}/" for one in packages),
+        *(f"tideline/settings/sources/{one}.py" for one in packages),
+    )
     found = {
         name
         for folder in PRODUCT
@@ -197,6 +203,32 @@ def test_settings_that_belong_to_other_sources(toy: ToyDatabase, tmp_path: Path)
         with pytest.raises(Misconfigured) as refused:
             settings(toy, tmp_path, **{key: value})
         assert f"belongs to {owners} only" in str(refused.value)
+
+
+def test_the_toys_own_key_is_a_key_of_source(toy: ToyDatabase, tmp_path: Path) -> None:
+    """Wherever keys are: in the file, the environment, hints, the reference and the template."""
+    assert settings(toy, tmp_path).source.section(ToySection).turn_s == 60.0
+    asked = settings(toy, tmp_path, turn_s="1.5")
+    assert asked.source.section(ToySection).turn_s == 1.5
+    with patch.dict(os.environ, {"TIDELINE_SOURCE__TURN_S": "2.5"}):
+        assert settings(toy, tmp_path).source.section(ToySection).turn_s == 2.5
+    with pytest.raises(Misconfigured, match=r"source\.turn: .* did you mean source\.turn_s\?"):
+        settings(toy, tmp_path, turn="1")
+    assert effects()["source.turn_s"] is Effect.RESTART
+    assert waiting(settings(toy, tmp_path), asked) == ("source.turn_s",)
+    assert "| `turn_s` | `60.0` | restart | Toy: the time" in reference()
+    for kind in SOURCE_KINDS:
+        text = settings_text({"pipeline": "p", "source": {}}, kind=kind)
+        assert ("# turn_s = 60.0\n" in text) == (kind == "toy")
+
+
+def test_the_toys_own_key_is_no_key_of_others(toy: ToyDatabase, tmp_path: Path) -> None:
+    other = {"url": "postgres://u@h/d", "turn_s": "1"}
+    with pytest.raises(Misconfigured, match=r"source\.turn_s: belongs to Toy only"):
+        settings(toy, tmp_path, **other)
+    del SOURCE_KINDS["toy"]
+    with pytest.raises(Misconfigured, match=r"source\.turn_s: no such key"):
+        settings(toy, tmp_path, **other)
 
 
 def test_the_toy_is_loaded_by_its_line(toy: ToyDatabase, tmp_path: Path) -> None:

@@ -9,19 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 
-from tideline.contract.errors import InvariantBroken, Misconfigured
+from tideline.contract.errors import Misconfigured
 from tideline.settings import (
-    MysqlAddress,
-    PostgresTls,
     Settings,
-    SourceSettings,
     Store,
     load_settings,
     make_settings,
 )
-from tideline.settings.addresses import redis_doubt
 
 GOOD: dict[str, Any] = {
     "pipeline": "shop",
@@ -105,12 +101,6 @@ def test_a_key_that_is_like_none_names_none() -> None:
         make_settings(values(source={"zzz": 1}))
 
 
-@pytest.mark.parametrize("url", ["postgresql://host", "postgresql:///shop", "postgres://h/", "x"])
-def test_a_source_needs_host_and_database(url: str) -> None:
-    with pytest.raises(Misconfigured, match=r"source\.url: must"):
-        make_settings(values(source={"url": url}))
-
-
 MYSQL_KEYS: dict[str, Any] = {
     "read_only": True,
     "watermark_database": "own",
@@ -118,144 +108,6 @@ MYSQL_KEYS: dict[str, Any] = {
     "cascades": "redump",
     "on_gap": "dump",
 }
-
-
-@pytest.mark.parametrize("kind", ["mysql", "mariadb"])
-def test_a_mysql_source_with_all_its_keys(kind: str) -> None:
-    source = SourceSettings(url=SecretStr(f"{kind}://tide@db"), **MYSQL_KEYS)
-    assert source.kind == kind
-    assert {key: getattr(source, key) for key in MYSQL_KEYS} == MYSQL_KEYS
-    plain = SourceSettings(url=SecretStr(f"{kind}://tide@db/"))
-    assert (plain.read_only, plain.watermark_database) == (False, "tideline")
-    assert (plain.xa, plain.cascades, plain.on_gap) == ("hold", "refuse", "stop")
-
-
-def test_the_least_of_a_mysql_address() -> None:
-    address = SourceSettings(url=SecretStr("mysql://tide@db.example")).mysql_address()
-    assert address == MysqlAddress("db.example", 3306, "tide", "", "VERIFY_IDENTITY", None)
-
-
-def test_all_of_a_mysql_address(tmp_path: Path) -> None:
-    url = "mariadb://a%40b:p%2F%3F%C3%B6@[::1]:3307/any?ssl-mode=verify_ca&ssl-ca=%2Fetc%2Fca.pem"
-    address = SourceSettings(url=SecretStr(url)).mysql_address()
-    assert address == MysqlAddress("::1", 3307, "a@b", "p/?ö", "VERIFY_CA", Path("/etc/ca.pem"))
-    file = tmp_path / "password"
-    file.write_text(f"{SECRET}\n", encoding="utf-8")
-    source = SourceSettings(url=SecretStr(url), password_file=file)
-    assert source.mysql_address().password == SECRET
-    assert SECRET not in repr(source.mysql_address())
-    assert source.dsn().startswith("mariadb://a%40b:hunter2-%C3%B6%C3%9F%25%40@[::1]:3307/any?ssl")
-
-
-def test_a_postgres_source_has_no_mysql_address() -> None:
-    source = SourceSettings(url=SecretStr("postgresql://tide@db/shop"))
-    assert source.kind == "postgres"
-    with pytest.raises(InvariantBroken):
-        source.mysql_address()
-
-
-@pytest.mark.parametrize(
-    ("url", "reason"),
-    [
-        ("mysql://", "name a host and a user"),
-        ("mysql://db/", "name a host and a user"),
-        ("mysql://tide@/", "name a host and a user"),
-        ("mysql://tide@db:0/", "port from 1 to 65535"),
-        ("mysql://tide@db:99999/", "port from 1 to 65535"),
-        ("mysql://tide@db/?sslmode=require", "ssl-mode and ssl-ca behind"),
-        ("mysql://tide@db/?ssl-mode=REQUIRED&ssl-key=x", "ssl-mode and ssl-ca behind"),
-        ("mysql://tide@db/?ssl-mode=REQUIRED&ssl-mode=DISABLED", "twice"),
-        ("mysql://tide@db/?ssl-mode=PREFERRED", "DISABLED, REQUIRED, VERIFY_CA, VERIFY_IDENTITY"),
-        ("mysql://tide@db/?ssl-mode=", "DISABLED, REQUIRED, VERIFY_CA, VERIFY_IDENTITY"),
-        ("mysql://tide@db/?ssl-ca=", "a file's path in ssl-ca"),
-        ("mysql://tide@db/?ssl-mode=REQUIRED&ssl-ca=/ca.pem", "does not look at"),
-    ],
-)
-def test_what_a_mysql_url_refuses(url: str, reason: str) -> None:
-    for text in (url, url.replace("mysql:", "mariadb:")):
-        with pytest.raises(Misconfigured, match=rf"source\.url: .*{reason}"):
-            make_settings(values(source={"url": text}))
-
-
-@pytest.mark.parametrize(
-    ("url", "reason"),
-    [
-        ("postgresql://tide@a:5432,b:5432/shop", "name one host"),
-        ("postgresql://tide@a,b/shop", "name one host"),
-        ("postgresql://tide@db:x/shop", "port from 1 to 65535"),
-        ("postgresql://tide:hunter2/x@db:1/shop", "port from 1 to 65535"),
-        (f"postgresql://tide@db/shop?sslmode={SECRET}", "sslmode of disable, allow, prefer"),
-        ("postgresql://tide@db:0/shop", "port from 1 to 65535"),
-        (f"postgresql://tide@db/shop?password={SECRET}", r"before the \?"),
-        ("postgresql://tide@db/shop?host=other", r"before the \?"),
-        ("postgresql://tide@db/shop?sslmode=VERIFY_IDENTITY", "sslmode of disable, allow, prefer"),
-        ("postgresql://tide@db/shop?sslmode=require&sslmode=disable", "twice"),
-        ("postgresql://tide@db/shop?sslmode=disable&sslrootcert=/ca.pem", "does not look at"),
-        ("postgresql://tide@db/shop?sslmode=require&sslrootcert=system", "verify-full only"),
-        ("postgresql://tide@db/shop?sslrootcert=", "a file's path"),
-        (f"postgresql://tide:{SECRET}℀@db/shop", "percent-encoded"),
-    ],
-)
-def test_what_a_postgres_url_refuses(url: str, reason: str) -> None:
-    with pytest.raises(Misconfigured, match=rf"source\.url: .*{reason}") as caught:
-        make_settings(values(source={"url": url}))
-    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
-
-
-def test_tls_of_postgres_is_verified_unless_the_url_says_otherwise() -> None:
-    def asked(query: str) -> PostgresTls:
-        return SourceSettings(
-            url=SecretStr(f"postgresql://tide@127.0.0.1/shop{query}")
-        ).postgres_tls()
-
-    assert asked("") == PostgresTls("verify-full", None)
-    assert asked("?sslrootcert=%2Fca.pem") == PostgresTls("verify-full", "/ca.pem")
-    assert asked("?sslmode=disable&application_name=x") == PostgresTls("disable", None)
-    with pytest.raises(InvariantBroken):
-        SourceSettings(url=SecretStr("mysql://tide@db")).postgres_tls()
-
-
-@pytest.mark.parametrize(
-    ("url", "reason"),
-    [
-        ("redis://127.0.0.1/0?foo=1", "may have db"),
-        ("redis://127.0.0.1/0?ssl_ca_certs=/ca.pem", "may have db"),
-        (f"redis://127.0.0.1/0?password={SECRET}", "may have db"),
-        ("rediss://127.0.0.1/0?ssl_cert_reqs=maybe", "none, optional, required"),
-        ("rediss://127.0.0.1/0?ssl_check_hostname=sometimes", "ssl_check_hostname"),
-        ("redis://127.0.0.1/?db=x", "a number in db"),
-        ("redis://127.0.0.1:70000/0", "port from 1 to 65535"),
-        ("redis://:hunter2/x@127.0.0.1:6379/0", "port from 1 to 65535"),
-        ("redis://h:hunter2@h:pw/0", "port from 1 to 65535"),
-        (f"http://{SECRET}", "must be redis://"),
-        (f"redis://:{SECRET}℀@127.0.0.1", "percent-encoded"),
-    ],
-)
-def test_what_a_url_of_the_queue_refuses(url: str, reason: str) -> None:
-    with pytest.raises(Misconfigured, match=rf"control\.url: .*{reason}") as caught:
-        make_settings(values(control={"url": url}))
-    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
-
-
-@pytest.mark.parametrize(
-    ("url", "doubt"),
-    [
-        ("redis://127.0.0.1/0", None),
-        ("redis://localhost", None),
-        ("redis://[::1]:6379/0", None),
-        ("unix:///run/valkey.sock?db=1", None),
-        ("rediss://db.example/0?ssl_ca_certs=/ca.pem", None),
-        ("redis://db.example/0", "not encrypted"),
-        ("redis://10.0.0.7/0", "not encrypted"),
-        ("rediss://db.example/0?ssl_cert_reqs=none", "not verified"),
-        ("rediss://db.example/0?ssl_cert_reqs=optional", "not verified"),
-        ("rediss://db.example/0?ssl_check_hostname=False", "not verified"),
-    ],
-)
-def test_who_could_read_along_at_the_queue(url: str, doubt: str | None) -> None:
-    make_settings(values(control={"url": url}))
-    found = redis_doubt(url)
-    assert (found is None) if doubt is None else (found is not None and doubt in found[0])
 
 
 @pytest.mark.parametrize(
@@ -291,12 +143,6 @@ def test_keys_of_the_other_kind_of_source_are_named() -> None:
 def test_a_wrong_url_does_not_hide_other_mistakes() -> None:
     with pytest.raises(Misconfigured, match="2 mistakes"):
         make_settings(values(source={"url": "oracle://x", "xa": "sometimes", "slot": "s"}))
-
-
-@pytest.mark.parametrize("name", ["", "a.b", "a`b", "x" * 65])
-def test_the_watermark_database_is_a_plain_name(name: str) -> None:
-    with pytest.raises(Misconfigured, match=r"source\.watermark_database"):
-        make_settings(values(source={"url": "mysql://tide@db/", "watermark_database": name}))
 
 
 @pytest.mark.parametrize(

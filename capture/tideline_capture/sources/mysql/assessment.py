@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import Any
 
 from tideline.settings import Settings
+from tideline.settings.sources.mysql import MysqlSection
 from tideline_capture.sources.administration import AssessedTable
 from tideline_capture.sources.key_configuration import key_configurations_of
 from tideline_capture.sources.mysql.catalog.tables import list_tables, read_tables
@@ -26,15 +27,15 @@ def assess(settings: Settings) -> list[AssessedTable]:
 
 
 def _assess(connection: Any, settings: Settings) -> list[AssessedTable]:
-    source = settings.source
+    source, own = settings.source, settings.source.section(MysqlSection)
     with connection.cursor() as cursor:
-        ours = (watermark_table(source.watermark_database),)
+        ours = (watermark_table(own.watermark_database),)
         tables = list_tables(cursor, source.tables, source.exclude, ours=ours)
         found = read_tables(
             cursor,
             tables,
             flavour="mariadb" if flavour(connection) == "mariadb" else "mysql",
-            cascades=source.cascades,
+            cascades=own.cascades,
             key_configurations=key_configurations_of(settings),
         )
         sizes = {}

@@ -23,7 +23,8 @@ from tideline.contract.errors import (
     TidelineError,
     Unavailable,
 )
-from tideline.settings import MysqlAddress, SourceSettings
+from tideline.settings import SourceSettings
+from tideline.settings.sources.mysql import MysqlAddress, mysql_address
 from tideline_capture.sources.finding import START_OVER
 from tideline_capture.sources.sockets import watch
 
@@ -101,7 +102,7 @@ def connect(
     A statement that has no answer after ``answer_s`` seconds fails, and the connection with it.
     Raises Unavailable when the server is away or busy, Misconfigured when it refuses us.
     """
-    address = source.mysql_address()
+    address = mysql_address(source.url.get_secret_value(), source.secret())
     patience_s = max(2, round(source.connect_timeout_s))
     try:
         connection = pymysql.connect(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tideline.settings import Settings
+from tideline.settings.sources.mysql import MysqlSection
 from tideline_capture.points import OnPoint
 from tideline_capture.sources.administration import Administration
 from tideline_capture.sources.mysql.assessment import assess
@@ -24,4 +25,5 @@ def administration(settings: Settings) -> Administration:
         setup_sql=partial(setup_sql, settings),
         assess=partial(assess, settings),
         removals=partial(removals, settings),
+        writes_watermarks=not settings.source.section(MysqlSection).read_only,
     )

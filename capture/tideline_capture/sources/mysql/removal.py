@@ -11,6 +11,7 @@ from pymysql.constants import ER
 
 from tideline.contract.errors import Misconfigured
 from tideline.settings import Settings
+from tideline.settings.sources.mysql import MysqlSection
 from tideline_capture.sources.administration import Removal
 from tideline_capture.sources.mysql.connect import connect, query_failed, querying
 from tideline_capture.sources.mysql.names import qualified
@@ -24,9 +25,10 @@ _GONE = (ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR)
 def removals(settings: Settings, incarnation: str | None) -> list[Removal]:
     """See `Administration.removals`: the table where no other pipeline has a row in it, else the
     rows of this one."""
-    if settings.source.read_only:
+    own = settings.source.section(MysqlSection)
+    if own.read_only:
         return []
-    table = watermark_table(settings.source.watermark_database)
+    table = watermark_table(own.watermark_database)
     with closing(_connect(settings)) as connection, connection.cursor() as cursor, querying():
         cursor.execute(_IS_THERE, (table.schema, table.name))
         if cursor.fetchone() is None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from tideline.contract.patterns import PatternPart, split_pattern
 from tideline.contract.printable import printable
 from tideline.settings import Settings
+from tideline.settings.sources.mysql import MysqlSection
 from tideline_capture.sources.mysql.names import quoted
 from tideline_capture.sources.setup import signs
 
@@ -23,7 +24,7 @@ _GTID = {"mysql": ", and gtid_mode = ON with enforce_gtid_consistency = ON", "ma
 
 def setup_sql(settings: Settings) -> str:
     """Return the statements, with comments; no password in them."""
-    source = settings.source
+    source, own = settings.source, settings.source.section(MysqlSection)
     name = source.user.replace("'", "''").replace("\\", "\\\\")
     user = f"'{name}'@'%'"
     lines = [
@@ -36,10 +37,10 @@ def setup_sql(settings: Settings) -> str:
         f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {user};",
         *(f"GRANT SELECT ON {place} TO {user};" for place in _places(source.tables)),
     ]
-    if not source.read_only:
-        watermarks = _database(PatternPart(source.watermark_database, plain=True))
+    if not own.read_only:
+        watermarks = _database(PatternPart(own.watermark_database, plain=True))
         lines.append(f"GRANT CREATE, SELECT, INSERT, UPDATE ON {watermarks}.* TO {user};")
-    if source.kind == "mysql" and source.xa == "hold":
+    if source.kind == "mysql" and own.xa == "hold":
         lines.append(f"GRANT XA_RECOVER_ADMIN ON *.* TO {user};")
     return "\n".join(lines) + "\n"
 

@@ -14,6 +14,7 @@ from tideline.contract.manifest import Manifest
 from tideline.contract.position import MysqlPosition, SourceIdentity, SourcePosition
 from tideline.contract.schema import TableId
 from tideline.settings import Settings
+from tideline.settings.sources.mysql import MysqlSection
 from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.finding import START_OVER, Finding
@@ -79,10 +80,11 @@ class MysqlSource:
         self._settings = settings
         self._on_point = on_point
         self._source = settings.source
+        self._own = settings.source.section(MysqlSection)
         self._key_configurations = key_configurations_of(settings)
         self._streams: Streams[StatementCopy] = Streams()
         self._application = f"tideline {settings.pipeline}"
-        self._ours = watermark_table(self._source.watermark_database)
+        self._ours = watermark_table(self._own.watermark_database)
         self._registry = WatermarkRegistry()
         self._cascades = Cascades()
         self._flavour: Flavour = "mysql"
@@ -119,8 +121,8 @@ class MysqlSource:
         with self._asking("prepare") as connection, connection.cursor() as cursor, querying():
             identity = self._identify(connection)
             databases = self._logged(cursor)
-            require_settings(connection, read_only=self._source.read_only, databases=databases)
-            if not self._source.read_only:
+            require_settings(connection, read_only=self._own.read_only, databases=databases)
+            if not self._own.read_only:
                 make_table(cursor, self._ours)
             server_log = ServerLog(cursor, self._flavour)
             if position == self.begin():
@@ -128,7 +130,7 @@ class MysqlSource:
             if identity != tail.identity:
                 return server_log.fail_over(position, tail, identity)
             server_log.check(position)
-            if not self._source.read_only:
+            if not self._own.read_only:
                 check_watermarks(cursor, self._ours, tail)
             return position
 
@@ -136,7 +138,7 @@ class MysqlSource:
         """Return the databases whose changes the log must hold."""
         source = self._source
         tables = list_tables(cursor, source.tables, source.exclude, ours=(self._ours,))
-        ours = set() if source.read_only else {self._ours.schema}
+        ours = set() if self._own.read_only else {self._ours.schema}
         return ours | {table.schema for table in tables}
 
     def _identify(self, connection: Any) -> SourceIdentity:
@@ -165,8 +167,8 @@ class MysqlSource:
         state = LogState(stream, make_executed(self._flavour, begin.gtids), least=least)
         tables = TableCache(self._role, self._natives, captures, self._key_configurations)
         rules = LogRules(
-            goes_on=self._source.on_gap == "dump",
-            holds_xa=self._source.xa == "hold",
+            goes_on=self._own.on_gap == "dump",
+            holds_xa=self._own.xa == "hold",
             captures=captures,
             open_replay=lambda position: self._open_replay(position, f"{key.incarnation} replay"),
             children_of=self._cascades.children_of,
@@ -185,8 +187,8 @@ class MysqlSource:
             self._connect("chunks"),
             flavour=self._flavour,
             lock_timeout_s=self._settings.capture.lock_timeout_s,
-            cascades=self._source.cascades,
-            holds_xa=self._source.xa == "hold",
+            cascades=self._own.cascades,
+            holds_xa=self._own.xa == "hold",
             on_point=self._on_point,
             key_configurations=self._key_configurations,
             copies=self._streams,
@@ -201,11 +203,11 @@ class MysqlSource:
             return ProbeWriters(
                 lambda: self._connect("probes", SESSION),
                 key=key,
-                database=self._source.watermark_database,
+                database=self._own.watermark_database,
                 token=token,
             )
 
-        return CopyAccess(connect, None if self._source.read_only else probes)
+        return CopyAccess(connect, None if self._own.read_only else probes)
 
     def watch(self, key: WatermarkKey) -> MysqlWatch:
         """See `Source.watch`."""
@@ -225,9 +227,9 @@ class MysqlSource:
 
     def _watermarks(self, key: WatermarkKey) -> WatermarkWriter:
         connection = self._connect("watermarks", SESSION)
-        if self._source.read_only:
+        if self._own.read_only:
             return RegistryWatermarks(connection, self._registry, flavour=self._flavour)
-        database = self._source.watermark_database
+        database = self._own.watermark_database
         return TableWatermarks(connection, key=key, database=database)
 
     def _open_replay(self, position: MysqlPosition, name: str) -> BinlogStream:
@@ -260,7 +262,7 @@ class MysqlSource:
 
     def _learn_cascades(self) -> None:
         """Learn the cascades before anything is read: the first look at the catalog comes later."""
-        if self._source.cascades != "refuse":
+        if self._own.cascades != "refuse":
             self._cascades.learn(self._ask("cascades", self._read_cascades))
 
     def _read_cascades(self, cursor: Any) -> Sequence[MysqlCatalogTable]:
@@ -288,7 +290,7 @@ class MysqlSource:
             is_refused,
             table=table,
             flavour=self._flavour,
-            cascades=self._source.cascades,
+            cascades=self._own.cascades,
             key_configurations=self._key_configurations,
         )
         return self._ask("catalog", refused)

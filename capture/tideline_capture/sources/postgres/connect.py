@@ -24,6 +24,7 @@ from tideline.contract.errors import (
     Unavailable,
 )
 from tideline.settings import SourceSettings
+from tideline.settings.sources.postgres import postgres_tls
 from tideline_capture.sources.finding import START_OVER
 from tideline_capture.sources.postgres.tls import arguments, no_tls
 from tideline_capture.sources.postgres.types import PINNED
@@ -103,7 +104,7 @@ def connect(
     With ``answer_s`` a statement that has no answer after so many seconds ends the connection.
     Raises Unavailable when the server is away or busy, Misconfigured when it refuses us.
     """
-    dsn, tls = source.dsn(), source.postgres_tls()
+    dsn, tls = source.dsn(), postgres_tls(source.url.get_secret_value())
     patience_s = max(2, round(source.connect_timeout_s))
     try:
         connection = psycopg2.connect(

@@ -13,6 +13,7 @@ from tideline.contract.errors import Misconfigured
 from tideline.contract.printable import printable
 from tideline.contract.schema import TableId
 from tideline.settings import Settings
+from tideline.settings.sources.postgres import PostgresSection
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _PREFIX = "tideline_"
@@ -21,7 +22,7 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 
 def slot_name(settings: Settings) -> str:
     """Return the replication slot's name; Misconfigured when ``source.slot`` cannot be one."""
-    name = settings.source.slot or _derived(settings.pipeline)
+    name = settings.source.section(PostgresSection).slot or _derived(settings.pipeline)
     if not _SLOT.fullmatch(name):
         raise Misconfigured(
             f"source.slot {name!r} cannot be the name of a replication slot",
@@ -32,7 +33,8 @@ def slot_name(settings: Settings) -> str:
 
 def publication_name(settings: Settings) -> str:
     """Return the publication's name."""
-    return settings.source.publication or _derived(settings.pipeline)
+    own = settings.source.section(PostgresSection)
+    return own.publication or _derived(settings.pipeline)
 
 
 def quoted(name: str) -> str:

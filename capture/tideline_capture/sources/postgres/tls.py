@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tideline.contract.errors import Misconfigured
-from tideline.settings import PostgresTls
+from tideline.settings.sources.postgres import PostgresTls
 
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch

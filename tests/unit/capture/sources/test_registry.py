@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tideline.contract.errors import InvariantBroken
 from tideline.settings import Settings, SourceSettings, make_settings
-from tideline.settings.source_kinds import SOURCE_KINDS
+from tideline.settings.source_kinds import SOURCE_KINDS, own_sections
 from tideline_capture.sources.registry import administration_of, source_of
 
 KINDS = tuple(SOURCE_KINDS)
@@ -39,7 +40,34 @@ def test_every_kind_is_made(name: str) -> None:
     assert isinstance(source_of(asked).begin(), kind.position)
     assert administration_of(asked).setup_sql()
     assert kind.form.partition("://")[0] in kind.schemes
-    assert kind.options <= SourceSettings.model_fields.keys()
+
+
+def test_a_read_only_source_has_no_watermarks() -> None:
+    assert administration_of(settings("mysql")).writes_watermarks
+    assert not administration_of(settings("mysql", read_only=True)).writes_watermarks
+
+
+def test_a_section_has_keys_that_nothing_else_has() -> None:
+    """They are keys and attributes of one object; their docstrings begin with whose they are."""
+    keys = [key for section in own_sections() for key in section.model_fields]
+    assert len(keys) == len(set(keys))
+    for key in keys:
+        assert key not in SourceSettings.model_fields and not hasattr(SourceSettings, key)
+    for section in own_sections():
+        titles = [kind.title for kind in SOURCE_KINDS.values() if kind.section is section]
+        for key, field in section.model_fields.items():
+            assert (field.description or "").startswith(f"{', '.join(titles)}: "), key
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_only_its_own_section_is_given(name: str) -> None:
+    source = settings(name).source
+    for section in own_sections():
+        if section is SOURCE_KINDS[name].section:
+            assert source.section(section) is source
+        else:
+            with pytest.raises(InvariantBroken, match=f"a {name} source has no"):
+                source.section(section)
 
 
 def test_no_two_kinds_have_one_scheme() -> None:

@@ -9,6 +9,7 @@ from tideline.contract.errors import InvariantBroken
 from tideline.contract.position import MysqlPosition, SourcePosition
 from tideline.contract.schema import TableId
 from tideline.settings import SourceSettings
+from tideline.settings.sources.mysql import MysqlSection
 from tideline_capture.core.events import WatermarkKind
 from tideline_capture.core.facts import Snapshot, SourceLoad, TableFacts
 from tideline_capture.sources.key_configuration import KeyConfigurations, default_key
@@ -106,7 +107,7 @@ class MysqlWatch(CatalogRounds):
             cursor,
             tables,
             flavour=self._flavour,
-            cascades=settings.cascades,
+            cascades=settings.section(MysqlSection).cascades,
             key_configurations=self._key_configurations,
         )
         self._cascades.learn(found)

@@ -18,7 +18,8 @@ from tideline.contract.manifest import Manifest
 from tideline.contract.position import MysqlPosition
 from tideline.contract.schema import TableId
 from tideline.settings import Settings
-from tideline.settings.addresses import is_loopback, mysql_address, split_url
+from tideline.settings.addresses import is_loopback, split_url
+from tideline.settings.sources.mysql import MysqlSection, mysql_address
 from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.finding import (
     START_OVER,
@@ -203,13 +204,14 @@ def _prepared(count: int) -> Finding:
 def check(settings: Settings, chain_end: Callable[[], ChainTail]) -> list[Finding]:
     """See `Preflight.check`."""
     source = settings.source
+    own = source.section(MysqlSection)
     plan = PreflightPlan(
         flavour="mariadb" if source.kind == "mariadb" else "mysql",
         tables=source.tables,
         exclude=source.exclude,
-        watermarks=None if source.read_only else watermark_table(source.watermark_database),
-        cascades=source.cascades,
-        holds_xa=source.xa == "hold",
+        watermarks=None if own.read_only else watermark_table(own.watermark_database),
+        cascades=own.cascades,
+        holds_xa=own.xa == "hold",
         chain=_place(chain_end().manifest),
         key_configurations=key_configurations_of(settings),
     )
@@ -224,7 +226,7 @@ def check_url(settings: Settings) -> list[Finding]:
     """See `Preflight.check_url`."""
     url = settings.source.url.get_secret_value()
     here = is_loopback(split_url(url).hostname or "localhost")
-    mode = mysql_address(url, None).ssl_mode
+    mode = mysql_address(url).ssl_mode
     session = SecuredSession(here, mode != "DISABLED", mode == "VERIFY_IDENTITY")
     return list(check_session(session, mode="ssl-mode", verifies="VERIFY_IDENTITY"))
 

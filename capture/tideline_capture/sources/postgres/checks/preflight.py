@@ -16,6 +16,7 @@ from tideline.contract.patterns import matches
 from tideline.contract.position import PostgresPosition, format_lsn
 from tideline.settings import Settings
 from tideline.settings.addresses import is_loopback, split_url
+from tideline.settings.sources.postgres import postgres_tls
 from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.finding import (
     START_OVER,
@@ -304,6 +305,6 @@ def check_url(settings: Settings) -> list[Finding]:
     """See `Preflight.check_url`."""
     url = settings.source.url.get_secret_value()
     here = is_loopback(split_url(url).hostname or "localhost")
-    mode = settings.source.postgres_tls().mode
+    mode = postgres_tls(url).mode
     session = SecuredSession(here, mode != "disable", mode == "verify-full")
     return list(check_session(session, mode="sslmode", verifies="verify-full"))
