@@ -67,6 +67,8 @@ SPARK = (
     ("spark", ("tests/spark/", "tests/conformance/test_target.py")),
 )
 """Tests that share one Spark application, in two groups that take as long, one for each core."""
+REPOSITORY = "tests/unit/repository/"
+"""Its tests look at all of the code, which one process reads once (`tests/support/code.py`)."""
 FIRST = (
     "spark",
     "spark and sources",
@@ -81,10 +83,13 @@ FIRST = (
 
 
 def group_of(nodeid: str) -> str:
-    """Tests of one group run in one process: those of a file, and those that share Spark."""
+    """Tests of one group run in one process: those of a file, those that share
+    Spark, and those that look at all of the code."""
     for group, files in SPARK:
         if nodeid.startswith(files):
             return group
+    if nodeid.startswith(REPOSITORY):
+        return REPOSITORY
     return nodeid.partition("::")[0]
 
 

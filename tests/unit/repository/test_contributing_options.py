@@ -12,7 +12,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.unit.repository.pages import ROOT, code_tokens, page
+from tests.support.code import code_tokens
+from tests.unit.repository.pages import ROOT, page
 from tideline.contract.errors import Misconfigured
 from tideline.contract.options import Option, OptionKind, options_of
 from tideline.contract.request import DumpRequest
@@ -202,4 +203,7 @@ def test_few_files_know_a_command_by_its_name() -> None:
 
 
 def names(path: Path, word: str) -> bool:
-    return any(re.search(rf"\b{word}\b", token) for token in code_tokens(path.read_text()))
+    return any(
+        word in token and re.search(rf"\b{word}\b", token)
+        for token in code_tokens(path.read_text())
+    )

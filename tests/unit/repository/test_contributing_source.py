@@ -11,9 +11,10 @@ from unittest.mock import patch
 
 import pytest
 
+from tests.support.code import code_tokens, nodes
 from tests.support.toy_source.conforming import TOY, ToyDatabase, toy_database
 from tests.support.toy_source.section import ToySection
-from tests.unit.repository.pages import PAGES, ROOT, code_tokens, page
+from tests.unit.repository.pages import PAGES, ROOT, page
 from tideline.contract.errors import Misconfigured
 from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.schema import TableSchema
@@ -39,7 +40,7 @@ def paths_in(text: str) -> set[str]:
 
 def imports(path: Path) -> Iterator[str]:
     """The modules of ours that a file imports from, as paths."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path.read_text()):
         if isinstance(node, ast.ImportFrom) and node.module:
             for folder in ("", "capture/", "console/", "spark_jobs/", "plugins/"):
                 found = f"{folder}{node.module.replace('.', '/')}.py"
@@ -101,7 +102,7 @@ OTHERS_NAMING = {
 
 def names_database(text: str) -> bool:
     """Whether code, without comments and docstrings, names a concrete database or its terms."""
-    return any(NAMES_A_DATABASE.search(one) for one in code_tokens(text))
+    return NAMES_A_DATABASE.search("\n".join(code_tokens(text))) is not None
 
 
 def test_nothing_outside_a_sources_folder_names_its_database() -> None:

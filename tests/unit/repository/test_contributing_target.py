@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.repository.pages import ROOT, code_tokens, page
+from tests.support.code import code_tokens, nodes
+from tests.unit.repository.pages import ROOT, page
 
 NAMES_DELTA = re.compile(r"(?<!time)delta|_jvm\b", re.IGNORECASE)
 """Also as a part of a name: `DeltaTable.forPath`, `deltalake`, an error code."""
@@ -33,11 +34,9 @@ def modules(*folders: str) -> Iterator[Path]:
 
 def names_in(path: str) -> set[str]:
     """What a module defines or assigns at its top, and its functions and classes below."""
-    tree = ast.parse((ROOT / path).read_text())
-    named = {
-        node.name for node in ast.walk(tree) if isinstance(node, (ast.ClassDef, ast.FunctionDef))
-    }
-    for node in ast.walk(tree):
+    tree = nodes((ROOT / path).read_text())
+    named = {node.name for node in tree if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    for node in tree:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             named.add(node.target.id)
         if isinstance(node, ast.Assign):
@@ -77,8 +76,8 @@ def test_a_format_is_one_line_of_each_registry() -> None:
 
 
 def naming(text: str) -> list[str]:
-    """The tokens that name the format: neither comments nor docstrings."""
-    return [one for one in code_tokens(text) for _ in NAMES_DELTA.findall(one)]
+    """Where tokens name the format: neither comments nor docstrings."""
+    return NAMES_DELTA.findall("\n".join(code_tokens(text)))
 
 
 def test_nothing_outside_a_formats_folder_names_it() -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.repository.pages import ROOT, code_tokens
+from tests.support.code import code_tokens, nodes
+from tests.unit.repository.pages import ROOT
 
 NOT_ROOMS = {"tests"}
 
@@ -131,7 +132,7 @@ def test_commands_print_through_one_place() -> None:
     around = {
         (path.name, ast.unparse(call.func))
         for path in modules
-        for call in ast.walk(ast.parse(path.read_text()))
+        for call in nodes(path.read_text())
         if isinstance(call, ast.Call) and re.fullmatch(_PRINTS, ast.unparse(call.func))
     }
     # A table's cells are made printable where they come from; costs are figures.

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.code import nodes
+
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = ("", "capture", "spark_jobs", "console", "plugins", "dags")
 """The folders that hold a package each whose name begins with ``tideline``."""
@@ -155,10 +157,10 @@ def rule(module: str) -> frozenset[str]:
     return PURE | base | MODULES.get(module, frozenset())
 
 
-def imported(tree: ast.Module, module: str) -> Iterator[str]:
-    """Yield what is imported anywhere in ``tree``, as full names: ``urllib.parse.unquote``. What
+def imported(text: str, module: str) -> Iterator[str]:
+    """Yield what is imported anywhere in ``text``, as full names: ``urllib.parse.unquote``. What
     imports by a name that only running shows is one too: ``__import__``."""
-    for node in ast.walk(tree):
+    for node in nodes(text):
         if isinstance(node, ast.Import):
             yield from (one.name for one in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -174,7 +176,7 @@ def beyond(text: str, module: str) -> list[str]:
     return sorted(
         {
             name
-            for name in imported(ast.parse(text), module)
+            for name in imported(text, module)
             if not any(f"{name}.".startswith(f"{one}.") for one in allowed)
         }
     )
@@ -202,7 +204,7 @@ def test_every_rule_is_of_a_module_and_used() -> None:
     assert sorted(set(MODULES) - set(every)) == []
     unused = {}
     for name, more in MODULES.items():
-        used = set(imported(ast.parse(every[name].read_text()), name))
+        used = set(imported(every[name].read_text(), name))
         idle = {one for one in more if not any(f"{u}.".startswith(f"{one}.") for u in used)}
         if idle:
             unused[name] = sorted(idle)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+from tests.support.code import nodes, tokens
 
 ROOT = Path(__file__).resolve().parents[3]
 PRODUCT = (
@@ -59,23 +61,24 @@ IMPERATIVE = re.compile(
 NOT_A_VERB = re.compile(r"(What|Which|Whoever|Whatever|Where|When|Why|How|Who|Whose|Whether)\b")
 
 
-def modules() -> dict[str, ast.Module]:
-    """Every module of ours by the name that it is imported under."""
-    found: dict[str, ast.Module] = {}
+@cache
+def modules() -> dict[str, str]:
+    """The text of every module of ours by the name that it is imported under."""
+    found: dict[str, str] = {}
     for folder in PRODUCT:
         package = ROOT / folder
         for path in sorted(package.rglob("*.py")):
             parts = path.relative_to(package.parent).with_suffix("").parts
             name = ".".join(part for part in parts if part != "__init__")
-            found[name] = ast.parse(path.read_text())
+            found[name] = path.read_text()
     assert len(found) > 450
     return found
 
 
-def imported(tree: ast.Module, known: set[str]) -> set[str]:
-    """The modules of ours that ``tree`` imports, for annotations alone too."""
+def imported(text: str, known: set[str]) -> set[str]:
+    """The modules of ours that ``text`` imports, for annotations alone too."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes(text):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -88,8 +91,9 @@ def imported(tree: ast.Module, known: set[str]) -> set[str]:
 
 def test_no_module_imports_itself_in_a_circle() -> None:
     """Imports under ``TYPE_CHECKING`` are counted: what needs each other cannot be read apart."""
-    trees = modules()
-    graph = {name: imported(tree, set(trees)) - {name} for name, tree in trees.items()}
+    texts = modules()
+    known = set(texts)
+    graph = {name: imported(text, known) - {name} for name, text in texts.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as circle:
@@ -100,9 +104,9 @@ def test_a_class_name_means_one_thing() -> None:
     """In the product those of one module too, whose names begin with an underscore: it makes no
     other word of one."""
     homes = defaultdict(list)
-    for name, tree in modules().items():
+    for name, text in modules().items():
         tool = name.startswith("devtools.")
-        for node in ast.walk(tree):
+        for node in nodes(text):
             if isinstance(node, ast.ClassDef) and not (tool and node.name.startswith("_")):
                 homes[node.name.lstrip("_")].append((name, node.name))
     assert {
@@ -117,6 +121,7 @@ def _means_two(found: list[tuple[str, str]]) -> bool:
     return len(public) > 1 or len(product) > 1
 
 
+@cache
 def words_of(name: str) -> set[str]:
     """The words of an identifier, in lower case."""
     return {part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)}
@@ -130,15 +135,14 @@ def sources() -> Iterator[tuple[str, str]]:
 
 
 def names_in(text: str) -> set[str]:
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    return {token.string for token in tokens if token.type == tokenize.NAME}
+    return {string for kind, string, _ in tokens(text) if kind == tokenize.NAME}
 
 
 def sentences_in(text: str) -> Iterator[str]:
     """Docstrings, comments and messages: what has a space in it. A single word may be stored."""
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        inside = token.string.strip("rfbRFB\"'# \n")
-        if token.type in (tokenize.STRING, tokenize.COMMENT) and " " in inside:
+    for kind, string, _ in tokens(text):
+        inside = string.strip("rfbRFB\"'# \n")
+        if kind in (tokenize.STRING, tokenize.COMMENT) and " " in inside:
             yield re.sub(r"``?[^`]*`?`", "", inside)
 
 
@@ -178,8 +182,8 @@ def test_docs_are_plain() -> None:
 def test_docstrings_begin_with_a_verb_or_a_thing() -> None:
     found = [
         f"{name}: {docstring[:60]}"
-        for name, tree in modules().items()
-        for node in ast.walk(tree)
+        for name, text in modules().items()
+        for node in nodes(text)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and NOT_A_VERB.match(docstring := ast.get_docstring(node) or "")
     ]
@@ -190,8 +194,8 @@ def test_a_functions_docstring_begins_with_a_verb() -> None:
     """In the imperative, unlike a property's: "Return", not "The", "Returns" or a name."""
     found = [
         f"{name}: {docstring[:60]}"
-        for name, tree in modules().items()
-        for node in ast.walk(tree)
+        for name, text in modules().items()
+        for node in nodes(text)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and "property" not in " ".join(map(ast.unparse, node.decorator_list))
         and (docstring := ast.get_docstring(node))
