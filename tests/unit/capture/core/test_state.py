@@ -6,6 +6,7 @@ import ast
 import inspect
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -195,6 +196,7 @@ def _changes(node: ast.AST, methods: set[str]) -> Iterator[list[str]]:
         yield _path(called.value)
 
 
+@cache
 def _changing(kind: type[object]) -> set[str]:
     """The methods of ``kind`` that change it, themselves or by others of its methods."""
     (tree,) = ast.parse(inspect.getsource(kind)).body

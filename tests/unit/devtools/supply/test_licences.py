@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from email.message import Message
+from functools import cache, cached_property
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,35 @@ class Package(Distribution):
         raise FileNotFoundError
 
 
+class Installed(Distribution):
+    """An installed package that is read once, not by each question: there are hundreds."""
+
+    def __init__(self, package: Distribution) -> None:
+        self._package = package
+
+    @cached_property
+    def metadata(self) -> Any:
+        return self._package.metadata
+
+    @cached_property
+    def files(self) -> Any:
+        return self._package.files
+
+    def read_text(self, filename: str) -> str | None:
+        return self._package.read_text(filename)
+
+    def locate_file(self, path: Any) -> Any:
+        return self._package.locate_file(path)
+
+
+@cache
+def installed() -> tuple[Distribution, ...]:
+    return tuple(Installed(package) for package in distributions())
+
+
 def test_every_licence_here_is_permissive_or_was_looked_at() -> None:
-    assert list(unlooked_at(distributions())) == []
-    other = {name for name, _, licence in rows(distributions()) if not permissive(licence)}
+    assert list(unlooked_at(installed())) == []
+    other = {name for name, _, licence in rows(installed()) if not permissive(licence)}
     assert other == KNOWN.keys(), "a package that is no longer here needs no exception"
 
 
@@ -79,7 +106,7 @@ def test_a_package_is_taken_at_its_word(
 
 
 def test_what_packages_bring_inside_was_looked_at() -> None:
-    assert list(carried_unlooked_at(distributions())) == []
+    assert list(carried_unlooked_at(installed())) == []
     for package, known in LIBRARIES.items():
         assert {name for name, _ in libraries(package)} == known.keys(), package
 
@@ -129,7 +156,7 @@ def test_no_review_of_content_lets_a_gpl_in() -> None:
 
 def test_each_review_of_content_is_of_what_is_there() -> None:
     there = {
-        (name.partition(" ")[0], licence) for _, name, licence in carried(list(distributions()))
+        (name.partition(" ")[0], licence) for _, name, licence in carried(installed())
     }
     assert {(name, licence) for name, (licence, _) in CARRIED.items()} <= there
 
@@ -153,7 +180,7 @@ def test_no_exception_lets_a_gpl_in() -> None:
         ("Classifier", "License :: OSI Approved :: GNU General Public License (GPL)")
     )
     assert refused("thing", licence_of(classified))
-    lesser = {name for name, _, licence in rows(distributions()) if "LGPL" in licence}
+    lesser = {name for name, _, licence in rows(installed()) if "LGPL" in licence}
     assert lesser == {"psycopg2-binary"} and lesser < LESSER.keys()
 
 
@@ -170,11 +197,11 @@ def test_the_page_has_the_packages_and_versions_of_the_locks() -> None:
 
 def test_the_page_is_what_make_licences_writes() -> None:
     """Where what is installed is what the locks name; `make matrix` has other versions."""
-    versions = {name: version for name, version, _ in rows(distributions())}
+    versions = {name: version for name, version, _ in rows(installed())}
     for name, version in locked()["developers"].items():
         if versions.get(name, version) != version:
             return
-    assert PAGE.read_text() == page(list(distributions())), "run `make licences`"
+    assert PAGE.read_text() == page(installed()), "run `make licences`"
     assert "unknown" not in PAGE.read_text()
 
 
