@@ -42,11 +42,11 @@ long: servers ## tests that take minutes each, and long forms of those that draw
 	PARITY_HISTORIES=20 VERIFY_ROUNDS=10 SIMULATED_RUNS=1000 \
 		$(BIN)/python -m tests.suite -m "long or drawn" $(SIDE_BY_SIDE) --durations=40
 
-check: setup ## format, types, imports, unit and property tests: under a minute
+check: setup ## format, types, imports, quick unit and property tests: under a minute
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint quick-tests
 
 quick-tests:
-	$(BIN)/pytest tests/unit tests/properties -m "not long" --numprocesses=3 --dist=loadscope --durations=12
+	$(BIN)/pytest tests/unit tests/properties -m "not long and not thorough" --numprocesses=3 --dist=loadscope --durations=12
 
 lint:
 	$(BIN)/ruff format --check --quiet .

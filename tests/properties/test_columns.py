@@ -386,6 +386,7 @@ def _rows(schema: TableSchema, key: int, values: dict[str, str | None] | None, s
 
 
 @pytest.mark.parametrize("numbered", [True, False], ids=["numbers", "statements"])
+@pytest.mark.thorough
 def test_columns_in_any_order(numbered: bool) -> None:
     live, kinds, undumped = 0, Counter[str](), 0
     for seed in range(SEEDS):

@@ -200,6 +200,7 @@ KEYS = ("int8", "int64", "int64u", "varchar", "binary", "enum", "datetime6", "de
 
 
 @given(st.data())
+@pytest.mark.thorough
 def test_every_walk_equals_the_model(data: st.DataObject) -> None:
     table = data.draw(tables())
     events = data.draw(st.lists(an_event(table), min_size=1, max_size=8))

@@ -64,7 +64,9 @@ def rolled(block: Block) -> list[Part]:
     return [file for file in block.files if layout.parse_rollup_key(file.key) is not None]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 4))]
+)
 def test_a_block_holds_the_same_manifests_and_the_same_rows(tmp_path: Path, seed: int) -> None:
     history = random_history(tmp_path, seed, 34)
     raws = [entry.raw for entry in history.chain.entries(1, 30)]

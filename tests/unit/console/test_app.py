@@ -73,6 +73,7 @@ def test_the_version_is_the_packages() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.thorough
 def test_a_shell_completes_commands(shell: str) -> None:
     if shell == "bash":
         words = {"COMP_WORDS": "tideline dum", "COMP_CWORD": "1"}

@@ -145,6 +145,7 @@ def test_the_sql_of_settings_that_are_there(tmp_path: Path) -> None:
     assert stat.S_ISREG(before.st_mode)
 
 
+@pytest.mark.thorough
 def test_it_asks_in_a_terminal(tmp_path: Path) -> None:
     """The whole form, with what is usual taken by Enter."""
     terminal = Terminal(tmp_path, "init")

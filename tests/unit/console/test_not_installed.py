@@ -77,6 +77,7 @@ def outcomes(
 
 
 @pytest.mark.parametrize("source", ["postgresql://u@127.0.0.1:1/d", "mariadb://u@127.0.0.1:1/"])
+@pytest.mark.thorough
 def test_each_command_names_an_extra(source: str, tmp_path: Path) -> None:
     for line, (code, reported) in outcomes(tmp_path, source, COMMANDS, tuple(EXTRAS)).items():
         assert code == 2, (line, code, reported)
@@ -88,6 +89,7 @@ def test_these_need_no_extra(tmp_path: Path) -> None:
     assert {line: code for line, (code, _) in found.items()} == dict.fromkeys(BARE, 0), found
 
 
+@pytest.mark.thorough
 def test_the_planner_alone_names_the_other_extra(tmp_path: Path) -> None:
     others = tuple(name for name in EXTRAS if name not in ("obstore", "stamina", "deltalake"))
     lines = ("status --metrics", "inspect rows a")

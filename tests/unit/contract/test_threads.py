@@ -53,6 +53,7 @@ assert len(done) == 24 and len(set(map(repr, done))) == 1, len(done)
         ("tideline.contract.plan", "CommitMetadata.parse", "stamp"),
     ],
 )
+@pytest.mark.thorough
 def test_first_reads_at_once(module: str, function: str, document: str, tmp_path: Path) -> None:
     """msgspec looks a type up when it is first used, and crashes when two threads do so at once."""
     path = tmp_path / "document"

@@ -92,7 +92,7 @@ def same_but_for_parts(one: TablePlan, other: TablePlan) -> bool:
     return msgspec.structs.replace(one, **shape) == msgspec.structs.replace(other, **shape)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_the_result_is_that_of_the_parts(tmp_path: Path, seed: int) -> None:
     """Random histories, from random places on: every plan is compared in what it reads, row for
     row, in what it says, and in what the fold makes of it."""

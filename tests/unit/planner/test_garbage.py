@@ -438,7 +438,9 @@ def test_it_stops_when_told(case: Case) -> None:
 # -- a random life -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 3))]
+)
 def test_a_table_can_be_rebuilt_at_any_time(tmp_path: Path, seed: int) -> None:
     """A random source is captured, dumped, merged, rolled up and cleaned in random order; at any
     time its target goes on, and a target that is recreated holds what the source holds."""

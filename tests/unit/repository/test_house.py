@@ -155,3 +155,13 @@ def test_a_column_of_the_jobs_has_one_definition() -> None:
                 places.setdefault(name, set()).add(file.name)
     assert len(places) > 30
     assert {name: sorted(files) for name, files in places.items() if len(files) > 1} == {}
+
+
+def test_what_the_quick_tests_leave_out_is_run_by_make_test() -> None:
+    """And by CI, which runs it: thorough tests are unit and property tests of the same folders."""
+    makefile = (ROOT / "Makefile").read_text()
+    chosen = dict(re.findall(r'^([a-z-]+):\n\t.*? -m "([^"]+)"', makefile, re.MULTILINE))
+    assert chosen["quick-tests"] == f"{chosen['tests']} and not thorough"
+    assert chosen["tests"] == "not long"
+    assert re.search(r"^test: .*\n.* lint tests$", makefile, re.MULTILINE)
+    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("exec make test </dev/null")

@@ -99,6 +99,7 @@ else:
     ("present", "other", "absent"),
     [("postgres", "mysql", ["pymysql"]), ("mysql", "postgres", ["psycopg2"])],
 )
+@pytest.mark.thorough
 def test_one_driver_is_enough(present: str, other: str, absent: list[str]) -> None:
     """A process that has the driver of one database only runs the commands on it, and names the
     extra that the other one needs."""

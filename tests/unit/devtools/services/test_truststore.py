@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from devtools.services import java, truststore
 from tideline.java import java_home
 
 
+@pytest.mark.thorough
 def test_java_reads_every_authority_of_the_machine(tmp_path: Path) -> None:
     certificates = truststore.authorities()
     assert certificates, "this machine has no bundle of certificate authorities"

@@ -155,9 +155,7 @@ def test_no_review_of_content_lets_a_gpl_in() -> None:
 
 
 def test_each_review_of_content_is_of_what_is_there() -> None:
-    there = {
-        (name.partition(" ")[0], licence) for _, name, licence in carried(installed())
-    }
+    there = {(name.partition(" ")[0], licence) for _, name, licence in carried(installed())}
     assert {(name, licence) for name, (licence, _) in CARRIED.items()} <= there
 
 

@@ -68,6 +68,7 @@ def test_the_numbers_that_lead_from_an_event_to_the_next() -> None:
 
 @pytest.mark.parametrize("step", [STEP, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.thorough
 def test_no_byte_of_a_recorded_log_is_another_value(
     name: str, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -434,6 +434,7 @@ def test_a_statement_takes_as_long_as_it_is(
         ("INSERT INTO t VALUES ", "(1),", "(1)", StatementKind.DML),
     ],
 )  # fmt: skip
+@pytest.mark.thorough
 def test_a_statement_takes_as_much_memory_as_it_is_long(
     begin: str, part: str, end: str, kind: StatementKind
 ) -> None:

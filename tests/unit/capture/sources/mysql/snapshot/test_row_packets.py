@@ -117,7 +117,16 @@ def test_rows_behind_the_limit_are_thrown_away(bytes_max: int, piece: int) -> No
     assert read.cut == (kept < 4)
 
 
-@pytest.mark.parametrize("length", [FULL - 5, FULL - 4, FULL - 3, 2 * FULL, 2 * FULL + 100])
+@pytest.mark.parametrize(
+    "length",
+    [
+        *(FULL - 5, FULL - 4, FULL - 3),
+        *(
+            pytest.param(length, marks=pytest.mark.thorough)
+            for length in (2 * FULL, 2 * FULL + 100)
+        ),
+    ],
+)
 @pytest.mark.parametrize("bytes_max", [None, 1])
 def test_a_row_of_several_packets_is_one_row(length: int, bytes_max: int | None) -> None:
     rows = [(b"a" * length, None), (b"\xfe" * length, b"x"), (b"c", None)]
