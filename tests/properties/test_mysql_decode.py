@@ -199,8 +199,8 @@ KINDS: dict[str, Kind] = {
 KEYS = ("int8", "int64", "int64u", "varchar", "binary", "enum", "datetime6", "decimal(5, 2)")
 
 
-@given(st.data())
 @pytest.mark.thorough
+@given(st.data())
 def test_every_walk_equals_the_model(data: st.DataObject) -> None:
     table = data.draw(tables())
     events = data.draw(st.lists(an_event(table), min_size=1, max_size=8))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -175,6 +176,7 @@ def reads(draw: st.DrawFn) -> tuple[StatusInputs, FreshnessWatch]:
     )
 
 
+@pytest.mark.thorough
 @settings(max_examples=400)
 @given(reads())
 def test_a_status_never_contradicts_itself(drawn: tuple[StatusInputs, FreshnessWatch]) -> None:

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from tests.fixtures.systems import Clocked
 from tests.fixtures.troubled_store import Failing, TroubledStore
+from tests.support.each import each
 from tideline.contract.errors import Fenced, Unavailable
 from tideline.contract.manifest import Manifest, ManifestKind, VerificationChunk
 from tideline.contract.open_state import OpenState
@@ -291,7 +292,7 @@ class _Writer:
             self._fenced = True
 
 
-@pytest.mark.parametrize("seed", range(200))
+@each("seed", range(200))
 def test_no_interleaving_forks_the_chain(seed: int) -> None:
     """The old writer appends before, between and after any of the new one's requests."""
     chosen = random.Random(seed)

@@ -258,6 +258,7 @@ def test_files_that_hold_less_are_not_a_block(tmp_path: Path) -> None:
     assert encode_block(decode_block(encode_block(block))) == encode_block(block)
 
 
+@pytest.mark.thorough
 def test_memory_is_bounded_by_the_file_not_by_the_block(tmp_path: Path) -> None:
     history = History(tmp_path)
     history.commit(Shaped(PLAIN_SCHEMA))

@@ -118,6 +118,7 @@ def test_wrong_usage_exits_with_2(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("command", ["doctor", "capture", "merge", "status"])
+@pytest.mark.thorough
 def test_every_command_takes_config(command: str, tmp_path: Path) -> None:
     missing = tmp_path / "none.toml"
     done = run(command, "--config", str(missing))

@@ -23,6 +23,7 @@ from pydantic import SecretStr
 
 from tests.fixtures.hostile_names import NAMES, Hostile, one_case
 from tests.fixtures.parts import History, Row, Shaped, blocked, schema_of
+from tests.support.each import each
 from tideline.contract import layout
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import matches
@@ -40,7 +41,7 @@ from tideline_console.tables import print_table
 
 EVERY = [one.name for one in NAMES]
 COLUMNS = one_case(EVERY)
-EACH = pytest.mark.parametrize("hostile", NAMES, ids=lambda one: printable(one.name)[:40])
+EACH = each("hostile", NAMES, ids=lambda one: printable(one.name)[:40])
 TABLES = [TableId(schema, name) for name in EVERY for schema in ("public", name)]
 
 

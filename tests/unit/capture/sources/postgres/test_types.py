@@ -196,6 +196,7 @@ def test_no_rows(name: str) -> None:
     assert batch.column("v").equals(to_arrow(pa.array([], pa.binary()), parse_type(name)).values)
 
 
+@pytest.mark.thorough
 def test_a_row_larger_than_any_usual_block() -> None:
     text = "é" * 20_000_000
     batch = chunk_from_csv(

@@ -246,6 +246,7 @@ def test_compressed_events_are_expanded_in_steps(
 
 
 @pytest.mark.parametrize("size", [5 << 20, 40 << 20])
+@pytest.mark.thorough
 def test_a_large_compressed_event_is_expanded_while_the_buffer_is_looked_at(size: int) -> None:
     text = b"CREATE TABLE x (id INT) COMMENT '" + bytes(size) + b"'"
     plain = query(text, at=99)[19:]

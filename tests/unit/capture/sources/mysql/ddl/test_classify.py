@@ -409,6 +409,7 @@ def test_a_second_byte_that_looks_like_a_quote_ends_nothing() -> None:
         ("ALTER TABLE t '", "''", "", StatementKind.UNKNOWN),
     ],
 )
+@pytest.mark.thorough
 def test_a_statement_takes_as_long_as_it_is(
     begin: str, part: str, end: str, kind: StatementKind
 ) -> None:
