@@ -24,14 +24,14 @@ def mirrored(folder: Path) -> Path:
     return ROOT / PACKAGES.get(first, f"tideline/{first}") / Path(*rest)
 
 
-def test_files() -> list[Path]:
+def unit_tests() -> list[Path]:
     found = [path for path in UNIT.rglob("test_*.py") if OF_ALL not in path.parts]
     assert len(found) > 150
     return found
 
 
 def test_each_folder_is_one_of_the_source() -> None:
-    folders = {path.parent for path in test_files()}
+    folders = {path.parent for path in unit_tests()}
     assert {folder for folder in folders if not mirrored(folder).is_dir()} == set()
 
 
@@ -41,7 +41,7 @@ def test_tests_with_a_modules_name_are_in_its_folder() -> None:
         for path in package.rglob("*.py"):
             homes[package, path.stem].append(path.parent)
     astray = {}
-    for test in test_files():
+    for test in unit_tests():
         first = test.relative_to(UNIT).parts[0]
         package = ROOT / PACKAGES.get(first, "tideline")
         known = homes[package, test.stem.removeprefix("test_")]
