@@ -29,7 +29,7 @@ ENV TIDELINE_CACHE=/opt/tideline/cache \
     TIDELINE_CONFIG=/etc/tideline/tideline.toml \
     AIRFLOW_HOME=/var/lib/airflow \
     PYTHONUNBUFFERED=1
-RUN python -c 'from tideline.warehouse.job_jars import job_jars; job_jars()' \
+RUN python -c 'from tideline.warehouse.job_jars import every_jar; every_jar()' \
     && python -c 'from tideline_spark.class_archive import make_archive; make_archive()'
 
 # Lists what the image holds. The program that does is no part of it.

@@ -21,7 +21,9 @@ from devtools.services.process import unprivileged_account
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.java import find_java
 from tideline.spark_versions import installed_spark, spark_line
-from tideline.warehouse.delta.jars import delta_jars, jars_folder
+from tideline.warehouse.delta.jars import delta_jar_set
+from tideline.warehouse.job_jars import every_jar
+from tideline.warehouse.s3_jars import find_s3_jar_set
 from tideline_spark.class_archive import archive_is_there, make_archive
 
 EXTRAS = ("mariadb", "mysql", "chromium")
@@ -36,9 +38,10 @@ def prepare(extras: Collection[str] = (), *, archive: bool = True) -> None:
     if find_java() is None:
         print("setup: Java, this takes a minute", flush=True)
     ensure_java()
-    if not jars_folder(spark_line(installed_spark())).is_dir():
-        print("setup: Delta's jars", flush=True)
-    delta_jars()
+    for jars in (delta_jar_set(spark_line(installed_spark())), find_s3_jar_set()):
+        if jars is not None and not jars.folder.is_dir():
+            print(f"setup: {jars.title}", flush=True)
+    every_jar()
     if archive:
         ensure_archive()
     binaries(unprivileged_account())

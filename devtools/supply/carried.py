@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 from tideline.spark_versions import installed_spark, spark_line
 from tideline.warehouse.delta.jars import jar_names
+from tideline.warehouse.s3_jars import SETS
 
 LIBRARIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -61,6 +62,25 @@ _JARS: Mapping[str, str] = MappingProxyType(
     )
 )  # fmt: skip
 """Jars that Spark brings and its list lacks, by their own metadata."""
+_S3_JARS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            (
+                "analyticsaccelerator-s3", "annotations", "apache-client", "arns", "auth",
+                "aws-core", "aws-query-protocol", "aws-xml-protocol", "checksums",
+                "checksums-spi", "crt-core", "endpoints-spi", "eventstream", "hadoop-aws",
+                "http-auth", "http-auth-aws", "http-auth-aws-eventstream", "http-auth-spi",
+                "http-client-spi", "identity-spi", "json-utils", "metrics-spi",
+                "netty-nio-client", "profiles", "protocol-core", "regions", "retries",
+                "retries-spi", "s3", "s3-transfer-manager", "sdk-core", "sts",
+                "third-party-jackson-core", "utils", "utils-lite",
+            ),
+            "Apache-2.0",
+        ),
+        "reactive-streams": "MIT-0",
+    }
+)  # fmt: skip
+"""The jars of `SETS`, by the licences in them and in their poms."""
 _ARTEFACT = re.compile(r"^[A-Za-z][\w.-]*:([\w.-]+)(?::jar)?(?: \S+)?$")
 
 
@@ -101,18 +121,25 @@ def _licence(entry: Mapping[str, object]) -> str:
 
 
 def jars() -> list[tuple[str, str]]:
-    """Return (jar's name, licence) of Delta's jars and of those in the installed PySpark;
-    ``unknown`` for one that neither Spark's list nor `_JARS` has."""
+    """Return (jar's name, licence) of the jars of Delta and S3 and of those in the installed
+    PySpark; ``unknown`` for one that neither Spark's list nor `_JARS` nor `_S3_JARS` has."""
     spark = find_spec("pyspark")
     if spark is None or spark.origin is None:
         return []
     listed = {**spark_list(), **_JARS}
     found = [(name, "Apache-2.0") for name in jar_names(spark_line(installed_spark()))]
+    found += [(name, _S3_JARS.get(name, "unknown")) for name in s3_jars()]
     for path in sorted((Path(spark.origin).parent / "jars").glob("*.jar")):
         name = _artefact(path.stem, listed)
         own = name.startswith("spark-")  # The list is of others' jars.
         found.append((name, "Apache-2.0" if own else listed.get(name, "unknown")))
     return found
+
+
+def s3_jars() -> list[str]:
+    """Return the names of S3's jars, sorted, whatever Spark they are for."""
+    files = {file for jar_set in SETS.values() for file in jar_set.digests}
+    return sorted({re.sub(r"-\d[\w.]*\.jar$", "", file) for file in files})
 
 
 def _artefact(stem: str, listed: Iterable[str]) -> str:

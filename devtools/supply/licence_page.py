@@ -84,8 +84,9 @@ def page(installed: Sequence[Distribution], root: Path = ROOT) -> str:
         "## Rust crates\n",
         "As the packages list them; of alternatives we take the permissive one.\n",
         _table(("licence", "crates"), _counted(_crates(installed))),
-        "## Java jars of Spark and Delta\n",
-        "As Spark's own `LICENSE` has them. All that are not under the Apache License:\n",
+        "## Java jars of Spark, Delta and S3\n",
+        "As Spark's own `LICENSE` has them, or a jar and its pom. All that are not under the\n"
+        "Apache License:\n",
         _table(("jar", "licence"), (one for one in jars() if one[1] != "Apache-2.0")),
         _table(("licence", "jars"), _counted(licence for _, licence in jars())),
     )

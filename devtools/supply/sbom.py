@@ -29,8 +29,10 @@ from packageurl import PackageURL
 
 from devtools.supply.images import FILES, images_in
 from devtools.supply.licences import OURS, licence_of
+from tideline.jars import ensure_jars
 from tideline.spark_versions import installed_spark, spark_line
 from tideline.warehouse.delta import jars as delta_jars
+from tideline.warehouse.s3_jars import find_s3_jar_set
 
 ROOT = Path(__file__).resolve().parents[2]
 OUR_NAME = "tideline-cdc"
@@ -81,10 +83,12 @@ def packages(installed: Iterable[Distribution], root: Path = ROOT) -> Iterator[C
 
 
 def jars() -> Iterator[Component]:
-    """Yield Delta's jars and PySpark's; a jar that names itself has its Maven coordinates."""
-    line = spark_line(installed_spark())
-    for path in delta_jars.find_jars(delta_jars.jars_folder(line), line):
+    """Yield the jars of Delta, S3 and PySpark; a jar that names itself has its coordinates."""
+    for path in ensure_jars(delta_jars.delta_jar_set(spark_line(installed_spark()))):
         yield jar(path, group=delta_jars.GROUP)
+    in_s3 = find_s3_jar_set()
+    for path in [] if in_s3 is None else ensure_jars(in_s3):
+        yield jar(path)
     spark = find_spec("pyspark")
     if spark is not None and spark.origin is not None:
         for path in sorted((Path(spark.origin).parent / "jars").glob("*.jar")):

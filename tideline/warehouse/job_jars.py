@@ -1,23 +1,61 @@
-"""The jars that Spark needs for tables of each format: jobs and whoever starts them ask here."""
+"""The jars that Spark needs for a pipeline: jobs and whoever starts them ask here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from tideline.jars import JarSet, ensure_jars
+from tideline.settings import Settings
 from tideline.warehouse.delta.jars import delta_jars
+from tideline.warehouse.delta.log_store import log_store_jar
+from tideline.warehouse.s3_jars import find_s3_jar_set, s3_jar_set
 
-JARS: Mapping[str, Callable[[], list[Path]]] = {
-    "delta": delta_jars,
+
+@dataclass(frozen=True, slots=True)
+class FormatJars:
+    """Functions that return the jars of a format, fetched or made when the cache lacks them.
+
+    ``everywhere`` returns those that any table needs, ``in_s3``, from these, the one that tables in
+    S3 need besides.
+    """
+
+    everywhere: Callable[[], list[Path]]
+    in_s3: Callable[[Sequence[Path]], Path]
+
+
+JARS: Mapping[str, FormatJars] = {
+    "delta": FormatJars(delta_jars, log_store_jar),
 }
-"""By format: the function that returns its jars, fetched when the cache lacks them."""
+"""By format: its jars."""
 
 
-def job_jars() -> list[Path]:
-    """Return the jars for ``spark.jars`` that fit the installed Spark, those of every format: a
-    session has the settings of all of them.
+def job_jars(settings: Settings | None = None) -> list[Path]:
+    """Return the jars for ``spark.jars`` that fit the installed Spark: those of every format, since
+    a session has the settings of all of them; with ``settings`` whose store or warehouse is in S3,
+    its client's, too.
 
     Raises Unavailable when the cache lacks one and it cannot be fetched; Misconfigured without Java
-    or a Spark that jobs may run on; CorruptData when one is another file than it should be.
+    or a Spark that jobs may run on, or with one that cannot use S3; CorruptData when one is another
+    file than it should be.
     """
-    return [path for jars in JARS.values() for path in jars()]
+    in_s3 = settings is not None and (settings.store.in_s3 or settings.warehouse.in_s3)
+    return _jars(s3_jar_set() if in_s3 else None)
+
+
+def every_jar() -> list[Path]:
+    """Return the jars for any pipeline that the installed Spark can run, those for S3 among them
+    where it can use that. Raises as `job_jars` does."""
+    return _jars(find_s3_jar_set())
+
+
+def _jars(s3: JarSet | None) -> list[Path]:
+    found: list[Path] = []
+    in_s3: list[Path] = []
+    for one in JARS.values():
+        jars = one.everywhere()
+        found += jars
+        if s3 is not None:
+            in_s3.append(one.in_s3(jars))
+    return found if s3 is None else [*found, *ensure_jars(s3), *in_s3]

@@ -140,8 +140,8 @@ def test_whoever_starts_spark_seldom_makes_none(
     monkeypatch: pytest.MonkeyPatch, words: list[str], made: int
 ) -> None:
     done: list[str] = []
-    for name in ("ensure_java", "delta_jars", "binaries", "ensure_archive"):
+    for name in ("ensure_java", "every_jar", "binaries", "ensure_archive"):
         monkeypatch.setattr(prepare, name, lambda *_, name=name: done.append(name))
     assert prepare.main(words) == 0
     assert done.count("ensure_archive") == made
-    assert {"ensure_java", "delta_jars", "binaries"} <= set(done)
+    assert {"ensure_java", "every_jar", "binaries"} <= set(done)

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from devtools.supply.carried import LIBRARIES, libraries
+from devtools.supply import carried as contents
+from devtools.supply.carried import LIBRARIES, jars, libraries, s3_jars
 from devtools.supply.licence_page import LOCKS, PAGE, locked, page
 from devtools.supply.licences import (
     CARRIED,
@@ -109,6 +110,18 @@ def test_what_packages_bring_inside_was_looked_at() -> None:
     assert list(carried_unlooked_at(installed())) == []
     for package, known in LIBRARIES.items():
         assert {name for name, _ in libraries(package)} == known.keys(), package
+
+
+def test_s3s_jars_are_among_what_was_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = s3_jars()
+    assert {"hadoop-aws", "s3", "sts", "utils-lite"} <= set(names)
+    assert set(names) == contents._S3_JARS.keys(), "a jar that is no longer used needs no review"
+    found = dict(jars())
+    assert {name: found[name] for name in names if found[name] != "Apache-2.0"} == {
+        "reactive-streams": "MIT-0"
+    }
+    monkeypatch.setattr(contents, "s3_jars", lambda: [*names, "newcomer"])
+    assert ("newcomer in pyspark", "unknown") in list(carried_unlooked_at(distributions()))
 
 
 @pytest.mark.parametrize(

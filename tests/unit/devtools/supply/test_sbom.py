@@ -22,6 +22,7 @@ from devtools.supply.images import FILES
 from devtools.supply.licences import KNOWN, OURS
 from tideline.spark_versions import installed_spark, spark_line
 from tideline.warehouse.delta import jars as delta_jars
+from tideline.warehouse.s3_jars import find_s3_jar_set
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -68,6 +69,9 @@ def test_jars_and_images_are_in_it_by_their_digests(components: dict[str, Any]) 
     for name, digest in {**build, **delta_jars.SHARED}.items():
         found = components[f"pkg:maven/io.delta/{name}@{delta_jars.VERSION}"]
         assert found["hashes"] == [{"alg": "SHA-256", "content": digest}]
+    if (in_s3 := find_s3_jar_set()) is not None:
+        hashes = {one["hashes"][0]["content"] for one in components.values() if one.get("hashes")}
+        assert set(in_s3.digests.values()) <= hashes
     images = [one for one in components.values() if one["type"] == "container"]
     texts = [(ROOT / name).read_text() for name in FILES]
     pinned = {digest for one in texts for digest in re.findall("@sha256:([0-9a-f]{64})", one)}
