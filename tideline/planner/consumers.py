@@ -33,6 +33,7 @@ from tideline.planner.progress import other_owner, target_of
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import Entry, ObjectStore
+from tideline.store.probe import probe_warehouse
 from tideline.warehouse.state import read_target
 
 _VERSION = 1
@@ -134,10 +135,12 @@ def register_warehouse(
 ) -> None:
     """Put the settings' warehouse on record, if it is not, and the tables that have ``ended``
     there: the source no longer has them (by generation), and their targets have applied everything.
-    Idempotent."""
+    Idempotent. Raises Misconfigured for a new one in which commits of two writers would be lost.
+    """
     key = _warehouse_key(settings)
     raw = store.get(key)
     if raw is None:
+        probe_warehouse(settings)
         store.create(key, _stored(_ConsumerRecord(_WAREHOUSE, settings.warehouse.url)))
         raw = store.get(key)
     known = (
@@ -192,7 +195,8 @@ def _built(settings: Settings, record: RebuildRecord) -> bool:
     """Return whether there may be a shadow table."""
     url = layout.shadow_url(settings.warehouse.url, record.build)
     try:
-        return read_target(layout.table_path(url, parse_table(record.table)), "").exists
+        path = layout.table_path(url, parse_table(record.table))
+        return read_target(path, "", settings.warehouse_storage).exists
     except Unavailable:
         return True
 

@@ -169,7 +169,8 @@ def captured_through(found: TableState, tail: Manifest) -> Through:
 def target_of(settings: Settings, tail: Manifest, name: str, table: TableState) -> TargetState:
     """Return the target of a table's present generation."""
     app = app_id(tail.pipeline, tail.incarnation, name, table.generation)
-    return read_target(table_path(settings.warehouse.url, parse_table(name)), app)
+    path = table_path(settings.warehouse.url, parse_table(name))
+    return read_target(path, app, settings.warehouse_storage)
 
 
 def other_owner(target: TargetState, tail: Manifest, name: str) -> str | None:

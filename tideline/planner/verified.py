@@ -183,7 +183,8 @@ def settled_tables(
 def _commit_of(settings: Settings, table: str, version: int) -> str:
     """Return the digest of a version's commit in the table's log; "" where it cannot be read."""
     try:
-        found = open_reader(layout.table_path(settings.warehouse.url, parse_table(table)))
+        url = layout.table_path(settings.warehouse.url, parse_table(table))
+        found = open_reader(url, settings.warehouse_storage)
         return "" if found is None else found.commit_digest(version)
     except Unavailable:
         return ""
@@ -192,7 +193,7 @@ def _commit_of(settings: Settings, table: str, version: int) -> str:
 def _invalid(settings: Settings, tail: Manifest, now: TableState, verified: Verified) -> str | None:
     url = layout.table_path(settings.warehouse.url, parse_table(verified.table))
     try:
-        table = open_reader(url)
+        table = open_reader(url, settings.warehouse_storage)
         if table is None:
             return "the table is gone"
         build = build_of_properties(table.properties)

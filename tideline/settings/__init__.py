@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, create_model, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, create_model, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -95,6 +95,34 @@ class Settings(BaseSettings):
         except Misconfigured as error:
             raise ValueError(error.message) from None
         return tables
+
+    @field_validator("warehouse")
+    @classmethod
+    def _one_access_per_bucket(cls, warehouse: Warehouse, info: ValidationInfo) -> Warehouse:
+        store = info.data.get("store")
+        if store is None or not (store.in_s3 and warehouse.in_s3):  # None: it has its own mistakes.
+            return warehouse
+        # Spark's client takes its settings by bucket.
+        shared = warehouse.bucket == store.bucket
+        if shared and warehouse.has_access and warehouse.access() != store.access():
+            raise ValueError(
+                "is in the store's bucket and is reached differently: leave out its keys but url,"
+                " or give it a bucket of its own"
+            )
+        return warehouse
+
+    @cached_property
+    def warehouse_storage(self) -> Warehouse:
+        """The warehouse with the access that counts: its own, else the store's where both are in
+        S3."""
+        if not (self.warehouse.in_s3 and self.store.in_s3) or self.warehouse.has_access:
+            return self.warehouse
+        return self.warehouse.model_copy(update=dict(self.store.access()))
+
+    def warehouse_store(self) -> Store:
+        """Return the warehouse as a store of objects, with the limits of the store."""
+        place = self.warehouse_storage
+        return self.store.model_copy(update={"url": place.url, **place.access()})
 
     def of_table(self, table: TableId) -> TableSettings:
         """Return the settings of ``table``: the entries whose patterns match it, over the

@@ -33,7 +33,8 @@ class Section(BaseModel):
         frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
     )
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, *, shared: bool = False, **options: Any) -> None:
+        """Check the class: ``shared`` are keys of several sections, each with its own effect."""
         super().__init_subclass__(**options)
-        if not hasattr(cls, "effect"):
+        if not (shared or hasattr(cls, "effect")):
             raise TypeError(f"{cls.__name__} does not say when its keys count")

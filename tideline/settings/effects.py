@@ -46,7 +46,7 @@ def effect_of(section: type[BaseModel], name: str) -> Effect:
     """Return when a key of the section takes effect: as the key or the section declares it, which
     is the base that the key comes from where there is one."""
     bases = [one for one in section.__mro__ if issubclass(one, Section)]
-    declared = [one.effect for one in bases if name in one.model_fields]
+    declared = [one.effect for one in bases if name in one.model_fields and "effect" in vars(one)]
     return _own(section.model_fields[name], declared[-1] if declared else Effect.RESTART)
 
 

@@ -11,30 +11,25 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from tideline.contract.request import CHUNK_ROWS_MAX, DELAY_MS_MAX
 from tideline.settings.addresses import split_url
 from tideline.settings.base import Count, Days, Effect, MiB, Seconds, Section
+from tideline.settings.object_storage import ObjectStorage
 from tideline.settings.redis_url import check_redis
 from tideline.settings.secrets import hidden, known, secret_of, with_password
 
 RollUpBytes = Annotated[int, Field(ge=1, le=1024 * MiB)]
 
 
-class Store(Section):
-    """The object store of the segments. Credentials for s3 come from the usual AWS variables, or
-    from here."""
+class Store(ObjectStorage):
+    """The object store of the segments.
 
+    In S3, and without a key of its own, access comes from the environment: the usual AWS variables,
+    a web identity (`AWS_WEB_IDENTITY_TOKEN_FILE`), or the instance's role.
+    """
+
+    section = "store"
     effect = Effect.RESTART
 
     url: str
     """The url of the segments: `file:///absolute/path` or `s3://bucket/prefix`."""
-    endpoint: str | None = None
-    """The endpoint of an S3 that is not Amazon's: `https://host:port`."""
-    region: str | None = None
-    """The S3 region."""
-    access_key_id: str | None = None
-    """The access key of S3, if the usual variables do not give it; together with the secret one."""
-    secret_access_key: SecretStr | None = None
-    """The secret access key; better in TIDELINE_STORE__SECRET_ACCESS_KEY."""
-    secret_access_key_file: Path | None = None
-    """A file that holds the secret access key and nothing else."""
     timeout_s: Seconds = 30.0
     """The time limit of one request; a contended create-only PUT can take 5 s on some stores."""
     retry_s: Seconds = 60.0
@@ -52,37 +47,6 @@ class Store(Section):
         if "@" in parts.netloc or (bucket and ":" in parts.netloc):
             raise ValueError("must not hold credentials: they go into access_key_id and so on")
         return url.rstrip("/")
-
-    @field_validator("endpoint")
-    @classmethod
-    def _known_endpoint(cls, endpoint: str | None) -> str | None:
-        parts = split_url(endpoint or "https://unset")
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-            raise ValueError("must be https://host:port, or http:// of a trusted network")
-        return endpoint or None  # An empty variable of the environment is Amazon's, too.
-
-    @model_validator(mode="after")
-    def _whole_credentials(self) -> Self:
-        secret = self.secret_access_key or self.secret_access_key_file
-        if (self.access_key_id is None) != (secret is None):
-            raise ValueError(
-                "access_key_id and secret_access_key, or secret_access_key_file, belong together"
-            )
-        return self
-
-    def secret(self) -> str | None:
-        """Return the secret access key, from the setting or the file; None without either.
-
-        Raises Misconfigured for an unreadable file.
-        """
-        return secret_of(
-            self.secret_access_key, self.secret_access_key_file, key="store.secret_access_key"
-        )
-
-    def secrets(self) -> list[str]:
-        """Return the texts that must not be shown, as far as they are known here. Raises
-        nothing."""
-        return known(self.secret)
 
 
 class Control(Section):
@@ -122,13 +86,18 @@ class Control(Section):
         return hidden(self.url.get_secret_value(), *known(self.address))
 
 
-class Warehouse(Section):
-    """The place of the tables, at ``{url}/{source schema}/{table}``."""
+class Warehouse(ObjectStorage):
+    """The place of the tables, at ``{url}/{source schema}/{table}``.
 
+    In S3, and without a key of its own but `url`, it is reached as the store is, where that is in
+    S3, too.
+    """
+
+    section = "warehouse"
     effect = Effect.COMMAND
 
     url: str
-    """The folder of the tables, as Spark and this program address it."""
+    """The folder of the tables: `file:///absolute/path` or `s3://bucket/prefix`."""
 
     @field_validator("url")
     @classmethod
@@ -142,7 +111,7 @@ class Warehouse(Section):
         in_s3 = parts.scheme.startswith("s3") and (user or ":" in parts.netloc)
         if ":" in user or query or in_s3:
             # It stands in plans, and in output. (Azure's containers stand before an @.)
-            raise ValueError("must not hold credentials: Spark's settings and [store] have those")
+            raise ValueError("must not hold credentials: they go into access_key_id and so on")
         return url.rstrip("/")
 
 

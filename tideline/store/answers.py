@@ -26,6 +26,8 @@ _CODE = re.compile(r"(?:<Code>|\(code: )([A-Za-z.]{1,60})(?:</Code>|\))")
 _CONNECTION = re.compile(r"kind: (Timeout|Connect|Request|Interrupted|Decode)\b")
 _TLS = re.compile(r"InvalidCertificate\(\s*([A-Za-z]+)|InvalidMessage\(\s*InvalidContentType")
 """The pattern of a TLS error of the client; the word is its kind."""
+_NO_CREDENTIALS = re.compile(r"External AWS credential provider: Unavailable\b")
+"""The pattern of what is left of `AwsProfile.keys`'s error on its way through obstore."""
 _OS_ERROR = re.compile(r"os error (\d{1,4})")
 
 _REPEATED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507, 508})
@@ -50,6 +52,8 @@ def interpret(
     operator acts."""
     text = str(error)
     about = f"{request} in {url}"
+    if _NO_CREDENTIALS.search(text):
+        return Unanswered(f"{request}: the AWS profile gives no credentials now")
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return Misconfigured(
             f"the store refused {about}: {_shortened(text)}", hint=_CREDENTIALS_HINT
@@ -65,9 +69,9 @@ def interpret(
     if tls := _TLS.search(text):
         return Misconfigured(
             f"no verified TLS to the store: {request} in {url}: {tls[1] or 'it speaks no TLS'}",
-            hint="SSL_CERT_FILE names a file with the store's authority; the certificate must be"
-            " for the host of store.endpoint; http:// goes without encryption, on a trusted"
-            " network",
+            hint="ca_file, or SSL_CERT_FILE, names a file with the store's authority; the"
+            " certificate must be for the host of store.endpoint; http:// goes without encryption,"
+            " on a trusted network",
         )
     if "Received redirect without LOCATION" in text:
         return Misconfigured(

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, cast
@@ -29,6 +29,7 @@ from stamina.instrumentation import set_on_retry_hooks
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.settings import Store
 from tideline.store.answers import Unanswered, interpret, is_missing_bucket, missing_bucket
+from tideline.store.s3 import s3_client
 
 SINGLE_PUT_BYTES_MAX = 32 * 1024 * 1024
 """The size above which `ObjectStore.put` uploads in several requests; `ObjectStore.create` never
@@ -90,7 +91,7 @@ def open_store(settings: Store) -> ObjectStore:
     if parts.scheme == "memory":
         memory = _memories.setdefault(settings.url, MemoryStore())
         return ObjectStore(settings, _as_client(memory))
-    return ObjectStore(settings, _as_client(_s3_client(settings)))
+    return ObjectStore(settings, _as_client(s3_client(settings, timeout_s=settings.timeout_s)))
 
 
 class ObjectStore:
@@ -268,28 +269,6 @@ def _writable_directory(url: str) -> Path:
             f"the store's directory {root} cannot be written: {error.strerror}",
             hint="make it writable for this user, or change store.url",
         ) from None
-
-
-def _s3_client(settings: Store) -> S3Store:
-    parts = urlsplit(settings.url)
-    options: dict[str, Any] = {"virtual_hosted_style_request": False}
-    client_options: dict[str, Any] = {"timeout": timedelta(seconds=settings.timeout_s)}
-    if settings.endpoint is not None:
-        options["endpoint"] = settings.endpoint
-        client_options["allow_http"] = urlsplit(settings.endpoint).scheme == "http"
-    if settings.region is not None:
-        options["region"] = settings.region
-    secret = settings.secret()
-    if settings.access_key_id is not None and secret is not None:
-        options["access_key_id"] = settings.access_key_id
-        options["secret_access_key"] = secret
-    return S3Store(
-        parts.netloc,
-        prefix=parts.path.strip("/") or None,
-        client_options=cast(Any, client_options),
-        retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=settings.timeout_s)},
-        **options,
-    )
 
 
 def _as_client(store: LocalStore | MemoryStore | S3Store) -> Client:

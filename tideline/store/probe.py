@@ -11,7 +11,7 @@ from functools import partial
 
 from tideline.contract import layout
 from tideline.contract.errors import Misconfigured
-from tideline.settings import Store
+from tideline.settings import Settings, Store
 from tideline.store.objects import ObjectStore, open_store
 from tideline.system import RealSystem, System
 
@@ -23,6 +23,13 @@ def probe_store(settings: Store, pipeline: str) -> None:
     does not return what was written; Unavailable when it does not answer.
     """
     probe_clients(open_store(settings), open_store(settings), pipeline, RealSystem())
+
+
+def probe_warehouse(settings: Settings) -> None:
+    """Race two clients as `probe_store` does where the tables lie in S3: a table's log, too, rests
+    on create-only PUTs. Raises as that does."""
+    if settings.warehouse.in_s3:
+        probe_store(settings.warehouse_store(), settings.pipeline)
 
 
 def probe_clients(first: ObjectStore, second: ObjectStore, pipeline: str, system: System) -> None:

@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tideline.contract.target_properties import DEFAULT_FORMAT
+from tideline.settings.object_storage import ObjectStorage
+from tideline.warehouse.access import storage_options, trust
 from tideline.warehouse.base import TableReader
+from tideline.warehouse.delta.log import LOG_FOLDER
 from tideline.warehouse.delta.reader import open_delta
 
 READERS: dict[str, Callable[[str, Mapping[str, str]], TableReader | None]] = {
     "delta": open_delta,
 }
 """The function that opens a table of each format, from its url and `storage_options`."""
+LOG_FOLDERS = (LOG_FOLDER,)
+"""The folders, within a table's own, that hold the logs of the formats."""
 
 
-def open_reader(url: str) -> TableReader | None:
-    """Return the newest version of the table at ``url``; None without one.
+def open_reader(url: str, place: ObjectStorage) -> TableReader | None:
+    """Return the newest version of the table at ``url`` in the warehouse ``place``; None without
+    one.
 
     Raises Unavailable when something is there that cannot be read.
     """
-    return READERS[DEFAULT_FORMAT](url, storage_options(url))
-
-
-def storage_options(url: str) -> Mapping[str, str]:
-    """Return what a reader needs besides ``url`` to reach the warehouse.
-
-    Nothing today: object stores take credentials and endpoint from the process's environment.
-    Settings for them belong here, and nowhere else on the planner's side.
-    """
-    return {}
+    trust(place)
+    return READERS[DEFAULT_FORMAT](url, storage_options(place))

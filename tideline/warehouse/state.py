@@ -29,6 +29,7 @@ from tideline.contract.target_properties import (
     mode_of_properties,
     owner_of,
 )
+from tideline.settings.object_storage import ObjectStorage
 from tideline.warehouse.base import TableReader, unreadable
 from tideline.warehouse.registry import open_reader
 
@@ -67,13 +68,13 @@ class TargetState:
     standing: CommitMetadata | None = None
 
 
-def read_target(url: str, app: str) -> TargetState:
-    """Read the table at ``url`` as it is now, for the app id ``app`` of its generation, or of the
-    rebuild that made it.
+def read_target(url: str, app: str, place: ObjectStorage) -> TargetState:
+    """Read the table at ``url`` in the warehouse ``place`` as it is now, for the app id ``app`` of
+    its generation, or of the rebuild that made it.
 
     Raises Unavailable when something is there that cannot be read.
     """
-    table = open_reader(url)
+    table = open_reader(url, place)
     if table is None:
         return TargetState(url)
     try:

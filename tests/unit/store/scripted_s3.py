@@ -43,6 +43,8 @@ class ScriptedS3:
         self.objects: dict[str, bytes] = {}
         self.faults: deque[Fault] = deque()
         self.requests: list[tuple[str, str]] = []
+        self.headers: list[dict[str, str]] = []
+        """Of each request, with names in small letters."""
         self.ignores_conditions = False
         self.denies_deletion = False
         self.lock = threading.Lock()
@@ -112,6 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
         script = self.server.script
         with script.lock:
             script.requests.append((self.command, self._key()))
+            script.headers.append({name.lower(): value for name, value in self.headers.items()})
             fault = script.faults.popleft() if script.faults else None
             status, body = (200, b"") if fault and not fault.effect else act()
         if fault is None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from tests.unit.store.scripted_s3 import Fault, ScriptedS3
 from tideline.contract.errors import Misconfigured, Unavailable
-from tideline.store.probe import probe_store
+from tideline.planner.consumers import register_warehouse
+from tideline.settings import Settings, Store, make_settings
+from tideline.store.objects import open_store
+from tideline.store.probe import probe_store, probe_warehouse
 
 
 @pytest.fixture
@@ -51,3 +55,48 @@ def test_a_store_that_is_down(server: ScriptedS3) -> None:
     server.faults.extend([Fault(503)] * 200)
     with pytest.raises(Unavailable):
         probe_store(server.settings(retry_s=0.2), "shop")
+
+
+def pipeline(server: ScriptedS3, warehouse: str) -> Settings:
+    """One whose store is in another bucket that is reached in the same way."""
+    keys = server.settings()
+    access = {"endpoint": keys.endpoint, "region": keys.region, "retry_s": 1}
+    secret = {"access_key_id": keys.access_key_id, "secret_access_key": keys.secret()}
+    return make_settings(
+        {
+            "pipeline": "shop",
+            "source": {"url": "postgresql://u@h/d"},
+            "store": {"url": "s3://another/x", **access, **secret},
+            "warehouse": {"url": warehouse},
+        }
+    )
+
+
+def test_a_warehouse_in_s3_is_probed_as_a_store_is(server: ScriptedS3) -> None:
+    probe_warehouse(pipeline(server, server.settings().url))
+    assert sum(method == "PUT" for method, _ in server.requests) == 3
+    server.ignores_conditions = True
+    with pytest.raises(Misconfigured, match="lets two writers create the same object"):
+        probe_warehouse(pipeline(server, server.settings().url))
+
+
+@pytest.mark.parametrize("url", ["file:///w", "memory://w"])
+def test_another_warehouse_is_not(server: ScriptedS3, url: str) -> None:
+    probe_warehouse(pipeline(server, url))
+    assert server.requests == []
+
+
+def test_a_warehouse_is_probed_once_before_it_is_on_record(server: ScriptedS3) -> None:
+    """By whoever plans the first merge into it."""
+    settings = pipeline(server, server.settings().url)
+    store = open_store(Store(url=f"memory://{uuid.uuid4().hex}"))
+    server.ignores_conditions = True
+    with pytest.raises(Misconfigured, match="lets two writers create the same object"):
+        register_warehouse(settings, store)
+    assert store.list("") == [], "the next one looks again"
+    server.ignores_conditions = False
+    register_warehouse(settings, store)
+    assert len(store.list("")) == 1
+    asked = len(server.requests)
+    register_warehouse(settings, store)
+    assert len(server.requests) == asked

@@ -13,6 +13,7 @@ from tests.fixtures.commits import commit_of_ours
 from tideline.contract.errors import CorruptData
 from tideline.contract.external_commits import UNHEALED_PROPERTY, UnhealedCommits
 from tideline.contract.plan import CommitMetadata, app_id
+from tideline.settings import Warehouse
 from tideline.warehouse.delta.log import parse_commit
 from tideline.warehouse.state import TargetState, read_target
 
@@ -43,7 +44,7 @@ def theirs(path: Path) -> None:
 
 
 def read(path: Path) -> TargetState:
-    return read_target(path.as_uri(), APP)
+    return read_target(path.as_uri(), APP, Warehouse(url=path.parent.as_uri()))
 
 
 def test_what_a_merge_did_not_look_at_is_told_as_what_came_behind_it(path: Path) -> None:

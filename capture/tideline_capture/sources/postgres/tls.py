@@ -9,21 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tideline.authorities import authorities_file
 from tideline.contract.errors import Misconfigured
 from tideline.settings.sources.postgres import PostgresTls
 
-_BUNDLES = (
-    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch
-    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
-    "/etc/ssl/ca-bundle.pem",  # SUSE
-    "/etc/ssl/cert.pem",  # Alpine, macOS
-)
-"""The machine's authorities in one file, where OpenSSL of Python knows them as a folder only."""
 _UNVERIFIED = re.compile(
     r"certificate verify failed|unknown ca|certificate expired|bad certificate|certificate unknown"
     r"|certificate required|unsupported protocol|handshake failure|wrong version number"
@@ -48,7 +41,7 @@ def arguments(tls: PostgresTls) -> Mapping[str, Any]:
     given = tls.root_certificate not in (None, "system") or (not tls.root_certificate and _given())
     if tls.mode != "verify-full" or given:
         return {"sslmode": tls.mode}
-    return {"sslmode": tls.mode, "sslrootcert": _machine()}
+    return {"sslmode": tls.mode, "sslrootcert": str(authorities_file() or "system")}
 
 
 def _given() -> bool:
@@ -58,16 +51,6 @@ def _given() -> bool:
         return Path("~/.postgresql/root.crt").expanduser().exists()
     except (OSError, RuntimeError):  # A user without a home, or one that we may not see.
         return False
-
-
-def _machine() -> str:
-    """Return the file with the machine's authorities, which ``SSL_CERT_FILE`` may name; ``system``
-    where there is none, or ``SSL_CERT_DIR`` names a folder."""
-    named = os.environ.get("SSL_CERT_FILE")
-    if named or os.environ.get("SSL_CERT_DIR"):
-        return named or "system"
-    known = (ssl.get_default_verify_paths().cafile, *_BUNDLES)
-    return next((file for file in known if file and Path(file).is_file()), "system")
 
 
 def no_tls(text: str, tls: PostgresTls) -> Misconfigured | None:

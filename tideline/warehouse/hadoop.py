@@ -1,0 +1,130 @@
+"""Settings of Spark's client for S3, S3A: how it reaches a store and a warehouse there.
+
+They hold credentials, so they reach a job through the environment of its process (`handed_on`,
+`taken`) and stand in no plan, log or argument.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+
+from tideline.contract.errors import Misconfigured
+from tideline.settings import Settings
+from tideline.settings.object_storage import ObjectStorage
+
+SETTINGS_VARIABLE = "TIDELINE_SPARK_SETTINGS"
+"""The environment variable in which a job finds settings of Spark as a JSON object."""
+
+AUTHORITIES = "spark.tideline.authorities"
+"""The setting, of ours and not of Spark's, with the files (PEM, separated as in PATH) of
+authorities that Java trusts besides its own."""
+
+_CREDENTIALS = "software.amazon.awssdk.auth.credentials"
+_OF_ENVIRONMENT = (
+    # Spark turns the variables for keys into settings, which reach its executors, too.
+    "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+    f"{_CREDENTIALS}.EnvironmentVariableCredentialsProvider",
+    f"{_CREDENTIALS}.WebIdentityTokenFileCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
+)
+_OF_PROFILE = ("org.apache.hadoop.fs.s3a.auth.ProfileAWSCredentialsProvider",)
+_OF_KEYS = ("org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",)
+_OF_TEMPORARY_KEYS = ("org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",)
+_ENCRYPTIONS = {"sse-s3": "AES256", "sse-kms": "SSE-KMS"}
+
+_S3: Mapping[str, str] = {
+    # Addresses begin with s3://, as everywhere but in Hadoop.
+    "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+    "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
+    # A merge has patience of its own (merge.retry_s); the defaults here would take a quarter of an
+    # hour for one request of a store that refuses all.
+    "spark.hadoop.fs.s3a.attempts.maximum": "3",
+    "spark.hadoop.fs.s3a.retry.limit": "4",
+    "spark.hadoop.fs.s3a.retry.interval": "250ms",
+    "spark.hadoop.fs.s3a.retry.throttle.limit": "6",
+    "spark.hadoop.fs.s3a.retry.throttle.interval": "250ms",
+    # Files of a table have names that nothing else has: nothing needs to be looked for first.
+    "spark.hadoop.fs.s3a.performance.flags": "create,mkdir",
+}
+
+
+def s3_settings(settings: Settings) -> dict[str, str]:
+    """Return the settings of Spark for the places of a pipeline that are in S3; {} for none.
+
+    Raises Misconfigured for a secret that cannot be read.
+    """
+    return place_settings([settings.store, settings.warehouse_storage])
+
+
+def place_settings(places: Sequence[ObjectStorage]) -> dict[str, str]:
+    """Return the settings of Spark for those of ``places`` that are in S3; {} for none.
+
+    Raises Misconfigured for a secret that cannot be read.
+    """
+    in_s3 = [place for place in places if place.in_s3]
+    found = dict(_S3) if in_s3 else {}
+    for place in in_s3:
+        prefix = f"spark.hadoop.fs.s3a.bucket.{place.bucket}."
+        found |= {f"{prefix}{name}": value for name, value in _of_place(place)}
+    if files := {str(place.ca_file): None for place in in_s3 if place.ca_file is not None}:
+        found[AUTHORITIES] = os.pathsep.join(files)
+    return found
+
+
+def handed_on(spark_settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment that hands settings of Spark to a job; {} for none."""
+    return {SETTINGS_VARIABLE: json.dumps(spark_settings)} if spark_settings else {}
+
+
+def taken(environment: MutableMapping[str, str] = os.environ) -> dict[str, str]:
+    """Take the settings that were handed on out of the environment; {} without them.
+
+    Raises Misconfigured for a variable that does not hold them.
+    """
+    text = environment.pop(SETTINGS_VARIABLE, None)
+    if text is None:
+        return {}
+    try:
+        found = json.loads(text)
+        if isinstance(found, dict) and all(isinstance(one, str) for one in found.values()):
+            return found
+    except ValueError:
+        pass
+    raise Misconfigured(
+        f"{SETTINGS_VARIABLE} does not hold settings of Spark", hint="unset it: jobs are given it"
+    )
+
+
+def _of_place(place: ObjectStorage) -> Iterator[tuple[str, str]]:
+    endpoint = place.endpoint or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        yield "endpoint", endpoint
+        yield "connection.ssl.enabled", str(endpoint.startswith("https://")).lower()
+    region = place.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if region:
+        yield "endpoint.region", region
+    yield "path.style.access", str(place.path_style).lower()
+    if place.encryption is not None:
+        yield "encryption.algorithm", _ENCRYPTIONS[place.encryption]
+    if place.kms_key is not None:
+        yield "encryption.key", place.kms_key
+    yield from _credentials(place)
+
+
+def _credentials(place: ObjectStorage) -> Iterator[tuple[str, str]]:
+    secret, token = place.secret(), place.token()
+    if place.profile is not None:
+        providers: tuple[str, ...] = _OF_PROFILE
+        yield "auth.profile.name", place.profile
+    elif place.access_key_id is None or secret is None:
+        providers = _OF_ENVIRONMENT
+    else:
+        providers = _OF_KEYS if token is None else _OF_TEMPORARY_KEYS
+        yield "access.key", place.access_key_id
+        yield "secret.key", secret
+        if token is not None:
+            yield "session.token", token
+    yield "aws.credentials.provider", ",".join(providers)
