@@ -18,6 +18,7 @@ pytest_plugins = [
     "tests.fixtures.settings",
     "tests.fixtures.capture",
     "tests.fixtures.spark",
+    "tests.fixtures.object_storage",
     "tests.fixtures.blocks",
 ]
 

@@ -41,11 +41,13 @@ def check_store(settings: Settings) -> list[Finding]:
 
 
 def check_store_tls(settings: Settings) -> Iterator[Finding]:
-    """Check by the settings alone, whatever answers at the address."""
-    endpoint = split_url(settings.store.endpoint or "https://amazon")
-    if endpoint.scheme == "http" and not is_loopback(endpoint.hostname or ""):
-        text = "what goes to the store, signatures and rows, is not encrypted"
-        yield warning("store_encryption", text, "write https:// in store.endpoint")
+    """Check store and warehouse by the settings alone, whatever answers at their addresses."""
+    for place in (settings.store, settings.warehouse):
+        endpoint = split_url(place.endpoint or "https://amazon")
+        if endpoint.scheme == "http" and not is_loopback(endpoint.hostname or ""):
+            name = place.section
+            text = f"what goes to the {name}, signatures and rows, is not encrypted"
+            yield warning(f"{name}_encryption", text, f"write https:// in {name}.endpoint")
 
 
 def check_control(settings: Settings) -> list[Finding]:
@@ -64,13 +66,16 @@ def check_control_tls(settings: Settings) -> Iterator[Finding]:
 def check_warehouse(settings: Settings) -> list[Finding]:
     """Write, read and remove a small object where the tables will lie."""
     url = settings.warehouse.url
-    store = open_store(impatient(settings.store).model_copy(update={"url": url}))
+    store = open_store(impatient(settings.warehouse_store()))
     key = f"tideline-probe-{uuid.uuid4().hex}"
     store.put(key, b"probe")
     found = store.get(key)
     store.delete(key)
     if found != b"probe":
         return [error("warehouse", f"{url} does not return what was written to it")]
+    if settings.warehouse.in_s3:
+        probe_store(impatient(settings.warehouse_store()), settings.pipeline)
+        return [ok("warehouse", f"{url} can be written, and of two racing commits one wins")]
     return [ok("warehouse", f"{url} can be written")]
 
 

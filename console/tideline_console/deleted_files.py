@@ -5,19 +5,17 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from tideline.contract import layout
-from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.errors import Misconfigured
 from tideline.settings import Settings
 from tideline.store.objects import ObjectStore, open_store
-from tideline.warehouse.state import read_target
 from tideline_capture.sources.administration import Removal
+from tideline_console.deleted_objects import delete_below, is_of, object_removals
 
-_DELETES_AT_ONCE = 16
 _TABLES = ("*/*", "~rebuild/*/*/*")
 """The folders of a warehouse's tables, and of rebuilt ones that are not swapped in."""
 _REMOVED = "~removed"
@@ -28,9 +26,12 @@ def target_removals(settings: Settings, incarnation: str | None) -> Iterator[Rem
     """Yield the warehouse tables whose properties name the pipeline, and this ``incarnation`` of
     it where that is known.
 
-    Raises Misconfigured for a warehouse that is not in files.
+    Raises Misconfigured for a warehouse that is neither in files nor in S3.
     """
     root = _folder(settings.warehouse.url)
+    if settings.warehouse.in_s3:
+        yield from object_removals(settings, incarnation)
+        return
     if root is None:
         raise Misconfigured(
             f"tables at {settings.warehouse.url} are not removed by this command",
@@ -41,7 +42,7 @@ def target_removals(settings: Settings, incarnation: str | None) -> Iterator[Rem
         what = f"what is left of tables in {removed}"
         yield Removal("target", what, lambda: _remove_files(what, lambda: _clear(removed)))
     for path in sorted(one for pattern in _TABLES for one in root.glob(pattern)):
-        if path.is_dir() and _is_of(path, settings.pipeline, incarnation):
+        if path.is_dir() and is_of(settings, path.as_uri(), incarnation):
             yield _target(path, removed)
 
 
@@ -75,15 +76,6 @@ def _clear(removed: Path) -> None:
         removed.parent.rmdir()
 
 
-def _is_of(path: Path, pipeline: str, incarnation: str | None) -> bool:
-    """Return whether the table's properties name the pipeline; an unreadable table is left."""
-    try:
-        owner = read_target(path.as_uri(), "").owner
-    except Unavailable:
-        return False
-    return owner[0] == pipeline and incarnation in (None, owner[1])
-
-
 def chain_removal(settings: Settings) -> Iterator[Removal]:
     """Yield the removal of all that the store has of the pipeline."""
     prefix = layout.encode_name(settings.pipeline)
@@ -100,10 +92,7 @@ def chain_removal(settings: Settings) -> Iterator[Removal]:
 def _delete_chain(settings: Settings, store: ObjectStore, prefix: str) -> None:
     """Delete the first manifest before all others: the rest is then no longer a chain."""
     store.delete(layout.manifest_key(settings.pipeline, 1))
-    with ThreadPoolExecutor(_DELETES_AT_ONCE, thread_name_prefix="delete") as pool:
-        for page in store.entries(prefix):
-            for _ in pool.map(store.delete, [entry.key for entry in page]):
-                pass
+    delete_below(store, prefix)
     root = _folder(settings.store.url)
     if root is not None:
         shutil.rmtree(root / prefix, ignore_errors=True)  # Folders, empty by now.

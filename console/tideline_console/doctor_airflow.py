@@ -91,7 +91,7 @@ def check_spark(settings: Settings) -> list[Finding]:
         fix = None if jars else "name them in merge.jars if they are not"
         return [found, ok("jars", report) if jars else warning("jars", report, fix)]
     environment = local_environment()
-    jars = settings.merge.jars or ",".join(str(jar) for jar in job_jars())
+    jars = settings.merge.jars or ",".join(str(jar) for jar in job_jars(settings))
     return [
         found,
         ok("java", f"Java 17 or newer: {environment['JAVA_HOME']}"),

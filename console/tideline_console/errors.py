@@ -38,6 +38,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "pymysql": ("mysql",),
     "pymysqlreplication": ("mysql",),
     "pyspark": ("spark",),
+    "botocore": ("aws",),
     "openlineage": ("lineage",),
     "requests": ("lineage",),
 }

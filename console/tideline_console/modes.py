@@ -14,7 +14,14 @@ from tideline_capture.sources.finding import Finding, warning
 
 _MOUNTED = ("/run/secrets/", "/var/run/secrets/")
 """The folder of a container engine's secrets, readable for all: the container protects them."""
-_SECRETS = (("source", "password"), ("control", "password"), ("store", "secret_access_key"))
+_SECRETS = (
+    ("source", "password"),
+    ("control", "password"),
+    ("store", "secret_access_key"),
+    ("store", "session_token"),
+    ("warehouse", "secret_access_key"),
+    ("warehouse", "session_token"),
+)
 _URLS = (("source", "url"), ("control", "url"))
 
 
@@ -25,6 +32,7 @@ def check_modes(settings: Settings, path: Path) -> Iterator[Finding]:
         "source.password_file": settings.source.password_file,
         "control.password_file": settings.control.password_file,
         "store.secret_access_key_file": settings.store.secret_access_key_file,
+        "warehouse.secret_access_key_file": settings.warehouse.secret_access_key_file,
     }
     for name, file in files.items():
         if file is not None:

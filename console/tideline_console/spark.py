@@ -26,6 +26,7 @@ def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
     """Open a session by ``[merge]`` in the settings; it ends with the context."""
     from tideline.java import java_home
     from tideline.local_spark import QUICK_LAUNCH, short_lived, spark_home
+    from tideline.warehouse.hadoop import s3_settings
     from tideline.warehouse.job_jars import job_jars
     from tideline_spark.session import end_session, make_session
 
@@ -34,7 +35,9 @@ def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
     if (home := spark_home()) is not None:
         os.environ["SPARK_HOME"] = str(home)  # Otherwise spark-submit starts a Python to find it.
     merge = settings.merge
-    jars = [str(path) for path in job_jars()] if merge.jars is None else merge.jars.split(",")
+    jars = (
+        [str(path) for path in job_jars(settings)] if merge.jars is None else merge.jars.split(",")
+    )
     with (
         tempfile.TemporaryFile() as output,
         tempfile.TemporaryDirectory(prefix="tideline-spark-") as folder,
@@ -48,7 +51,7 @@ def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
                 app_name=f"tideline {what} {settings.pipeline}",
                 java_options=short_lived(),
                 # Spark makes this unused folder, by default in the working directory.
-                others={"spark.sql.warehouse.dir": folder},
+                others={"spark.sql.warehouse.dir": folder, **s3_settings(settings)},
             )
         try:
             yield session

@@ -101,5 +101,6 @@ def _secrets(settings: Settings) -> list[str]:
         *settings.source.secrets(),
         *settings.control.secrets(),
         *settings.store.secrets(),
+        *settings.warehouse.secrets(),
         *([] if api_key is None else [api_key.get_secret_value()]),
     ]

@@ -54,8 +54,8 @@ class MaintainOperator(SparkJobOperator):
             one.outcome is MaintenanceOutcome.FAILED for one in receipt.tables
         ):
             program = self.application or application(APPLICATION_VARIABLE, "maintain.py")
-            merge = hook.settings.merge
-            receipt = self.left_by(read, program, _arguments(hook, name), merge, context)
+            arguments = _arguments(hook, name)
+            receipt = self.left_by(read, program, arguments, hook.settings, context)
         if receipt is None:
             raise AirflowException(f"the Spark job left no receipt of maintenance {name}")
         return self._result(receipt)

@@ -100,7 +100,7 @@ class PlanJobOperator(SparkJobOperator):
         program = self.application or application(APPLICATION_VARIABLE, "merge.py")
         began = time.monotonic()
         receipt = self.left_by(
-            lambda: read_receipt(hook.settings, plan_id), program, arguments, merge, context
+            lambda: read_receipt(hook.settings, plan_id), program, arguments, hook.settings, context
         )
         whole = time.monotonic() - began
         if receipt is not None:

@@ -20,7 +20,8 @@ from airflow.sdk import BaseHook
 from tideline.contract.errors import Misconfigured, TidelineError
 from tideline.java import java_home
 from tideline.local_spark import LOCAL, QUICK_LAUNCH, short_lived, spark_home
-from tideline.settings.sections import Merge
+from tideline.settings import Merge, Settings
+from tideline.warehouse.hadoop import handed_on, s3_settings
 from tideline.warehouse.job_jars import job_jars
 from tideline_airflow.compat import AirflowException, AirflowNotFoundException
 from tideline_airflow.log_lines import log_line
@@ -30,6 +31,9 @@ CONNECTION_VARIABLE = "TIDELINE_SPARK_CONN_ID"
 CONNECTION = "spark_default"
 """The default connection; it need not exist."""
 SUBMIT = "spark-submit"
+_ENVIRONMENT_IN_ARGUMENTS = ("yarn", "k8s")
+"""What is in the names of masters to which the Spark provider passes the environment as arguments,
+which others can read: there the cluster itself has the access to S3."""
 _SAMPLE = ("yarn", {"queue": "root.default"})
 """Host and extra of the `spark_default` among the samples that Airflow makes on request."""
 _REPORTED = "tideline: "
@@ -51,18 +55,21 @@ class SparkJobOperator(SparkSubmitOperator):
         kwargs.setdefault("durable", False)
         super().__init__(**kwargs)
 
-    def submit(self, program: str, arguments: Sequence[str], merge: Merge, context: Any) -> None:
+    def submit(
+        self, program: str, arguments: Sequence[str], settings: Settings, context: Any
+    ) -> None:
         """Run ``program`` with spark-submit; the task's own arguments take precedence over the
         settings. Raises AirflowException when it fails, or the error that the job names."""
         named = self.application
         self.application, self.application_args = program, list(arguments)
+        merge = settings.merge
         self._driver_memory = self._driver_memory or merge.driver_memory
         absent = connection_absent(self._conn_id)
         if absent:
             self.log.info("%s: the job runs here, on %s (merge.master)", absent, merge.master)
         try:
             with self._folded():
-                self._hook = self._settled_hook(merge, here=absent is not None)
+                self._hook = self._settled_hook(settings, here=absent is not None)
                 SparkSubmitOperator.execute(self, context)
         finally:
             # The next job of this task may be another program.
@@ -73,39 +80,43 @@ class SparkJobOperator(SparkSubmitOperator):
         read: Callable[[], Left | None],
         program: str,
         arguments: Sequence[str],
-        merge: Merge,
+        settings: Settings,
         context: Any,
     ) -> Left | None:
         """Run ``program``, and ``read`` the document that it leaves; None where it left none. The
         document decides, not the exit code: without one the job's error is raised."""
         try:
-            self.submit(program, arguments, merge, context)
+            self.submit(program, arguments, settings, context)
         except (AirflowException, TidelineError):
             if read() is None:
                 raise
         return read()
 
-    def _settled_hook(self, merge: Merge, *, here: bool) -> Any:
+    def _settled_hook(self, settings: Settings, *, here: bool) -> Any:
         """Return the provider's hook, on our own master or on the connection's. Without a
         connection it would log that it takes YARN, which it then does not; that line is
         suppressed."""
+        merge = settings.merge
         master = merge.master if here else connection_master(self._conn_id)
         if master.startswith("local"):
-            self._equip(merge)
+            self._equip(settings)
         self.jars = self.jars or merge.jars
         hook = self._get_hook()
         if here:
             # The provider's own fallback is a YARN cluster.
             hook._connection["master"] = master
             hook._is_yarn = hook._is_yarn_cluster_mode = False
+        if _has_our_environment(hook):
+            # Not the task's own: Airflow shows those.
+            hook._env_vars = {**(self.env_vars or {}), **handed_on(s3_settings(settings))}
         return hook
 
-    def _equip(self, merge: Merge) -> None:
+    def _equip(self, settings: Settings) -> None:
         """Add what a Spark of this machine needs and a cluster already has."""
         self.conf = {**local_settings(), **(self.conf or {})}
         self.env_vars = {**local_environment(), **(self.env_vars or {})}
-        if not self.jars and merge.jars is None:
-            self.jars = ",".join(str(jar) for jar in job_jars())
+        if not self.jars and settings.merge.jars is None:
+            self.jars = ",".join(str(jar) for jar in job_jars(settings))
 
     @contextmanager
     def _folded(self) -> Iterator[None]:
@@ -140,6 +151,13 @@ def _unsaid(failed: AirflowException) -> AirflowException:
         f"spark-submit ended with exit code {code[1]}, and the job came to say nothing of why;"
         " what was printed is in the folded lines of this log"
     )
+
+
+def _has_our_environment(hook: Any) -> bool:
+    """Return whether the job's driver is a process of this machine, to which the provider hands an
+    environment as such. It refuses one for a driver in a standalone cluster."""
+    master, mode = hook._connection["master"], hook._connection["deploy_mode"]
+    return mode != "cluster" and not any(one in master for one in _ENVIRONMENT_IN_ARGUMENTS)
 
 
 def connection_absent(conn_id: str) -> str | None:

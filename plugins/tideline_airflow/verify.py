@@ -147,13 +147,12 @@ class CompareOperator(PlanJobOperator):
             for key in (layout.verification_plan_key, layout.verification_key)
         ]
         program = application(APPLICATION_VARIABLE, "verify.py")
-        merge = hook.settings.merge
-        arguments = [*at_once(merge), "--plan", places[0], "--result", places[1]]
+        arguments = [*at_once(hook.settings.merge), "--plan", places[0], "--result", places[1]]
         self.left_by(
             lambda: read_verification(hook.settings, plan.verify_id),
             program,
             arguments,
-            merge,
+            hook.settings,
             context,
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import SparkSession
 
 from tideline.contract.printable import printable
+from tideline.warehouse.hadoop import taken
 from tideline_spark.failures import unexpected
 from tideline_spark.session import end_session, make_session
 
@@ -23,7 +24,7 @@ def run_job(work: Callable[[SparkSession], Sequence[str]], *, name: str, doing: 
     """
     spark = None
     try:
-        spark = make_session(app_name=name)
+        spark = make_session(app_name=name, others=taken())
         wrong = work(spark)
     except Exception as failure:  # noqa: BLE001  reported by name, without Spark's text
         error = unexpected(failure, doing)

@@ -3,6 +3,7 @@ no other store client."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -13,6 +14,8 @@ from tideline.contract.errors import CorruptData
 from tideline_spark.failures import explain
 
 DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
+_OBJECT_STORES = ("s3", "s3a", "gs", "abfs", "abfss")
+"""Schemes of stores where an object appears whole once it is written, and a rename is a copy."""
 
 
 def java_names(session: SparkSession) -> Any:
@@ -64,16 +67,15 @@ def write_document(spark: SparkSession, url: str, data: bytes) -> None:
         files, path = _open(spark, url)
         files.setWriteChecksum(False)
         jvm = java_names(spark)
+        if path.toUri().getScheme() in _OBJECT_STORES:
+            _write(files, path, data)
+            return
         folder = path.getParent()
         files.mkdirs(folder)
         temporary = jvm.org.apache.hadoop.fs.Path(
             folder, f".{path.getName()}.{jvm.java.util.UUID.randomUUID()}"
         )
-        stream = files.create(temporary, True)
-        try:
-            stream.write(bytearray(data))
-        finally:
-            stream.close()
+        _write(files, temporary, data)
         context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(
             path.toUri(),
             spark._jsc.hadoopConfiguration(),
@@ -84,6 +86,25 @@ def write_document(spark: SparkSession, url: str, data: bytes) -> None:
         context.rename(temporary, path, overwriting)
     except Py4JJavaError as error:
         raise explain(error, f"writing {url}") from None
+
+
+def _write(files: Any, path: Any, data: bytes) -> None:
+    stream = files.create(path, True)
+    try:
+        stream.write(bytearray(data))
+    except Py4JJavaError:
+        _give_up(stream)
+        raise
+    stream.close()
+
+
+def _give_up(stream: Any) -> None:
+    """Close ``stream`` without what was written to it: a store keeps what it has at the close."""
+    try:
+        stream.abort()
+    except Py4JJavaError:  # Files cannot; they are renamed once they are whole.
+        with suppress(Py4JJavaError):
+            stream.close()
 
 
 def remove_folder(spark: SparkSession, url: str) -> None:

@@ -18,8 +18,10 @@ from pyspark.sql import SparkSession
 from tideline.contract.errors import Misconfigured
 from tideline.local_spark import LOCAL
 from tideline.spark_versions import spark_line
+from tideline.warehouse.hadoop import AUTHORITIES
 from tideline_spark.files import java_names
 from tideline_spark.formats.registry import FORMATS
+from tideline_spark.trust import trust
 
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -90,18 +92,20 @@ def make_session(
     its own JVM; under ``spark-submit`` its own options give them, and None leaves them alone. A
     local master listens on loopback only and shuffles into two partitions, unless set otherwise
     there. ``scratch`` is where Spark spills; ``java_options`` go to a JVM that is started here
-    (`tideline.local_spark.SHORT_LIVED`). ``others`` are Spark settings that ours do not cover.
-    Raises Misconfigured where Spark lacks what a table format needs, or is a release that jobs may
-    not run on.
+    (`tideline.local_spark.SHORT_LIVED`). ``others`` are Spark settings that ours do not cover,
+    those of `tideline.warehouse.hadoop` among them: they can be secret, and reach Spark once Java
+    runs, not by its command line. Raises Misconfigured where Spark lacks what a table format needs,
+    or is a release that jobs may not run on, and for authorities that Java cannot read.
     """
     spark_line(pyspark.__version__)  # Before a Java is started for it.
     builder = SparkSession.Builder().appName(app_name)
     given = {} if master is not None else _submitted()
     local = (master or given.get("spark.master", "")).startswith("local")
     defaults = {**_DEFAULTS, **(_LOCAL if local else {})}
-    settings = {**defaults, **given, **(others or {}), **_SETTINGS}
+    ours = {**_SETTINGS}
     for one in FORMATS.values():
-        settings |= one.settings
+        ours |= one.settings
+    settings = {**defaults, **given, **ours}
     if master is not None:
         builder = builder.master(master)
     if driver_memory is not None:
@@ -113,13 +117,28 @@ def make_session(
     if scratch is not None:
         settings["spark.local.dir"] = str(scratch)
         settings["spark.sql.warehouse.dir"] = str(Path(scratch) / "spark-warehouse")
-    for name, value in settings.items():
+    if master is not None:
+        _start_java({**settings, "spark.master": master})
+    unsaid = dict(others or {})
+    if (authorities := unsaid.pop(AUTHORITIES, None)) is not None:
+        trust(authorities)
+    for name, value in {**settings, **unsaid, **ours}.items():
         builder = builder.config(name, value)
     _silence()
     session = builder.getOrCreate()
     remember(java_names(session), _JAVA_NAMES)
     _check(session)
     return session
+
+
+def _start_java(settings: Mapping[str, str]) -> None:
+    """Start this process's Java, if it has none. PySpark puts all settings that it has by then into
+    Java's command line, which everybody on the machine can read."""
+    if SparkContext._gateway is None:
+        configuration = SparkConf(loadDefaults=False)
+        for name, value in settings.items():
+            configuration.set(name, value)
+        SparkContext._ensure_initialized(conf=configuration)
 
 
 def _silence() -> None:

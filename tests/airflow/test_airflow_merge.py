@@ -36,6 +36,7 @@ from tideline.local_spark import archive_location, archive_option
 from tideline.planner.runs import recent_runs
 from tideline.spark_versions import installed_spark
 from tideline.warehouse.delta.jars import delta_jars
+from tideline_airflow import spark_job
 from tideline_airflow.assets import MERGED, table_asset
 from tideline_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException
 from tideline_airflow.hooks import TidelineHook
@@ -53,7 +54,8 @@ calls = json.loads((folder / "calls.json").read_text())
 script = json.loads((folder / "script.json").read_text())
 calls.append(sys.argv[1:])
 (folder / "calls.json").write_text(json.dumps(calls))
-seen = {name: os.environ.get(name) for name in ("JAVA_HOME", "PYSPARK_PYTHON")}
+names = ("JAVA_HOME", "PYSPARK_PYTHON", "TIDELINE_SPARK_SETTINGS")
+seen = {name: os.environ.get(name) for name in names}
 with (folder / "environments.jsonl").open("a") as file:
     print(json.dumps(seen), file=file)
 step = script[len(calls) - 1]
@@ -576,6 +578,88 @@ def test_a_cluster_has_its_own(
     [call] = submit.calls
     assert "--jars" not in call
     assert not any("bindAddress" in word for word in call)
+
+
+S3_KEYS = {"access_key_id": "AKIA", "secret_access_key": "canary-of-s3", "region": "eu-1"}
+LOCAL_JOB = {"conn_type": "spark", "host": "local[2]"}
+
+
+@pytest.fixture
+def in_s3(merge: MergeOperator, submit: Submit, monkeypatch: pytest.MonkeyPatch) -> Submit:
+    """A warehouse in S3, whose keys are in the settings; its jars are not fetched for this."""
+    for name, value in {"url": "s3://lake/w", **S3_KEYS}.items():
+        monkeypatch.setenv(f"TIDELINE_WAREHOUSE__{name.upper()}", value)
+    monkeypatch.setattr(spark_job, "job_jars", lambda settings: [Path("/jars/s3a.jar")])
+    submit.shall({"public.orders": "applied"})
+    return submit
+
+
+def test_settings_of_s3_reach_the_job_by_its_environment_alone(
+    merge: MergeOperator, in_s3: Submit, caplog: pytest.LogCaptureFixture
+) -> None:
+    merge.execute(TaskContext(merge).values)
+    [call], [seen] = in_s3.calls, in_s3.environments
+    handed = json.loads(seen["TIDELINE_SPARK_SETTINGS"])
+    assert handed["spark.hadoop.fs.s3a.bucket.lake.secret.key"] == "canary-of-s3"
+    assert call[call.index("--jars") + 1] == "/jars/s3a.jar"
+    shown = {name: getattr(merge, name) for name in type(merge).template_fields}
+    for text in (str(call), caplog.text, str(shown)):
+        assert "canary" not in text
+    assert "TIDELINE_SPARK_SETTINGS" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("connection", "handed"),
+    [
+        (LOCAL_JOB, True),
+        ({"conn_type": "spark", "host": "spark://10.0.0.7:7077"}, True),
+        ({"conn_type": "spark", "host": "yarn"}, False),
+        # What the provider takes for YARN, and writes the environment into arguments for.
+        ({"conn_type": "spark", "host": "spark://yarn-master:7077"}, False),
+        (
+            {
+                "conn_type": "spark",
+                "host": "spark://10.0.0.7:7077",
+                "extra": {"deploy-mode": "cluster"},
+            },
+            False,
+        ),
+    ],
+)
+def test_a_driver_elsewhere_is_handed_nothing(
+    merge: MergeOperator,
+    in_s3: Submit,
+    monkeypatch: pytest.MonkeyPatch,
+    connection: dict[str, Any],
+    handed: bool,
+) -> None:
+    """The cluster itself has the access: there is no way to it that others could not read."""
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    settings = TidelineHook(merge.config).settings
+    hook = merge._settled_hook(settings, here=False)
+    hook._application_args = []
+    command = hook._build_spark_submit_command("/jobs/merge.py")
+    assert "canary" not in str(command)
+    assert ("TIDELINE_SPARK_SETTINGS" in str(hook._env)) is handed
+    assert "canary" not in str(merge.env_vars)
+
+
+def test_the_own_environment_of_a_task_stays(
+    config: Path, in_s3: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"MINE": "1"}
+    merge = MergeOperator(
+        task_id="merge", tables=["public.orders"], config=str(config), env_vars=own
+    )
+    hook = merge._settled_hook(TidelineHook(str(config)).settings, here=True)
+    assert {"MINE", "TIDELINE_SPARK_SETTINGS", "JAVA_HOME"} <= hook._env_vars.keys()
+
+
+def test_files_need_no_settings(merge: MergeOperator, submit: Submit) -> None:
+    submit.shall({"public.orders": "applied"})
+    merge.execute(TaskContext(merge).values)
+    [seen] = submit.environments
+    assert seen["TIDELINE_SPARK_SETTINGS"] is None
 
 
 def test_spark_is_found_beside_python(

@@ -20,7 +20,7 @@ from devtools.services.process import Child
 from devtools.services.valkey import ValkeyServer
 from tests.fixtures.capture import poll
 from tests.fixtures.settings import as_toml
-from tideline.settings import load_settings
+from tideline.settings import Warehouse, load_settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 
@@ -93,7 +93,7 @@ class WholeLine:
 
     def found(self) -> Comparison:
         """How the warehouse's tables are beside the source's."""
-        return compare(self.dsn, self.warehouse_url, TABLES)
+        return compare(self.dsn, Warehouse(url=self.warehouse_url), TABLES)
 
     def _failure(self, dag_id: str, run_id: str) -> str:
         tasks = self.api.tasks(dag_id, run_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.conformance.toy_format.reader import open_toy
@@ -13,6 +12,7 @@ from tideline.contract.maintenance import Decision, Thresholds
 from tideline.contract.modes import Mode
 from tideline.contract.plan import CommitMetadata, TablePlan, app_id
 from tideline.contract.target_properties import lasting_properties, owner_properties
+from tideline.settings import Warehouse
 from tideline_spark.formats import registry
 from tideline_spark.formats.base import TableFormat, Target
 from tideline_spark.formats.statements import RowClause, RowMerge, of_source, of_target
@@ -37,9 +37,10 @@ ROWS: Rows = [(1, "x", 10), (2, None, 20), (3, "z", None)]
 class Case:
     """One table, and what commits to it are made of."""
 
-    def __init__(self, spark: SparkSession, root: Path) -> None:
+    def __init__(self, spark: SparkSession, place: Warehouse) -> None:
         self.session = spark.newSession()
-        self.url = (root / "odd name").as_uri()
+        self.place = place
+        self.url = f"{place.url}/odd%20name"
         self.target = self.open()
 
     def open(self) -> Target:

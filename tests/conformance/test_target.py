@@ -20,6 +20,7 @@ from tests.conformance.targets import (
     commit_metadata,
     upsert,
 )
+from tests.fixtures.object_storage import place_in
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.contract.description import Described
 from tideline.contract.errors import Unavailable
@@ -27,6 +28,7 @@ from tideline.contract.evolution import COLUMNS_PROPERTY
 from tideline.contract.external_commits import external_since
 from tideline.contract.modes import Mode
 from tideline.contract.receipt import Outcome
+from tideline.settings import Warehouse
 from tideline.warehouse import registry as readers
 from tideline.warehouse.registry import open_reader
 from tideline.warehouse.state import read_target
@@ -39,29 +41,41 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(params=[*registry.FORMATS, *MORE])
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A table format, which is the warehouse's."""
-    name: str = request.param
+SETTINGS = [
+    *((name, where) for name in registry.FORMATS for where in ("files", "s3")),
+    *((name, "files") for name in MORE),
+]
+"""The formats, each with the places that its tables can be in."""
+
+
+@pytest.fixture(params=SETTINGS, ids="-".join)
+def place(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Warehouse:
+    """A warehouse of one format."""
+    name, where = request.param
     if name in MORE:
         written, read = MORE[name]
         monkeypatch.setitem(registry.FORMATS, name, written)
         monkeypatch.setitem(readers.READERS, name, read)
     monkeypatch.setattr(registry, "DEFAULT_FORMAT", name)
     monkeypatch.setattr(readers, "DEFAULT_FORMAT", name)
-    return name
+    if where == "files":
+        return Warehouse(url=tmp_path.as_uri())
+    request.getfixturevalue("spark_on_s3")
+    return place_in(request.getfixturevalue("s3"))
 
 
 @pytest.fixture
-def case(kind: str, spark: SparkSession, tmp_path: Path) -> Case:
-    return Case(spark, tmp_path)
+def case(spark: SparkSession, place: Warehouse) -> Case:
+    return Case(spark, place)
 
 
 def test_no_table_is_a_version_of_its_own(case: Case) -> None:
     seen = case.target.look()
     assert (seen.number, seen.stored_bytes(), list(seen.commits())) == (-1, 0, [])
     assert not seen.snapshot().exists
-    assert open_reader(case.url) is None
+    assert open_reader(case.url, case.place) is None
 
 
 def test_what_is_written_is_read_back(case: Case) -> None:
@@ -215,7 +229,7 @@ def test_external_commits_are_noticed_and_nothing_else_is(case: Case) -> None:
     assert (found.commit_metadata, found.went_back) == (commit_metadata(1), False)
     assert external_since(target.commits(target.newest()), read, APP) == (named,)
     # The planner reads the same.
-    state = read_target(case.url, APP)
+    state = read_target(case.url, APP, case.place)
     assert (state.exists, state.version, state.applied) == (True, target.newest(), 1)
     assert (state.owner, state.mode) == (("shop", "one", T), Mode.CURRENT)
     assert (state.external, state.commit_metadata, state.standing) == (
@@ -223,7 +237,7 @@ def test_external_commits_are_noticed_and_nothing_else_is(case: Case) -> None:
         commit_metadata(1),
         commit_metadata(1),
     )
-    reader = open_reader(case.url)
+    reader = open_reader(case.url, case.place)
     assert reader is not None
     assert [one.version for one in reader.commits(2)] == [state.version, state.version - 1]
     digests = {reader.commit_digest(version) for version in range(state.version + 1)}
@@ -265,15 +279,19 @@ def test_files_are_measured_and_rewritten(case: Case) -> None:
 
 
 @pytest.mark.parametrize("mode", [mode.value for mode in Mode])
-def test_whole_merges_run_on_it(kind: str, mode: str, spark: SparkSession, tmp_path: Path) -> None:
-    """The jobs and the planner, from a chain to rows, in every mode."""
+def test_whole_merges_run_on_it(
+    place: Warehouse, mode: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The jobs and the planner, from a chain to rows, in every mode; the chain is where the tables
+    are."""
     from tideline_spark.merge import run_plan
 
-    history = History(tmp_path, tables={T: {"mode": mode}})
+    history = History(tmp_path, tables={T: {"mode": mode}}, place=place)
     history.commit(Shaped(schema_of(T, {"id": "int32", "v": "string"}, ["id"])))
     history.commit(*(Row(T, "c", {"id": key, "v": "one"}) for key in (1, 2, 3)))
     first = history.plan()
-    assert [one.outcome for one in run_plan(spark, first).tables] == [Outcome.APPLIED]
+    (receipt,) = run_plan(spark, first).tables
+    assert receipt.outcome is Outcome.APPLIED, receipt.error
     history.commit(Row(T, "u", {"id": 1, "v": "two"}), Row(T, "d", {"id": 2}))
     second = history.plan()
     assert not second.tables[0].create

@@ -15,11 +15,15 @@ from random import Random
 from typing import Any
 from urllib.parse import unquote
 
+from deltalake.exceptions import TableNotFoundError
+
 from devtools.demo.compare import read_warehouse
 from tests.fixtures.parts import Event, History, Row, Shaped, schema_of
 from tideline.contract.manifest import Copied, DeleteBefore
 from tideline.contract.modes import Mode
 from tideline.contract.steps import ColumnStep, StepKind
+from tideline.settings import Warehouse
+from tideline.warehouse.access import storage_options
 
 NOW, LOG, PAST, BAG = "public.now", "public.log", "public.past", "public.bag"
 """Compliance as current, append and history; and one without a key, whose equal rows are
@@ -52,6 +56,8 @@ class EveryMode:
 
     root: Path
     seed: int
+    place: Warehouse | None = None
+    """Where chain and tables are in S3; None: in files below ``root``."""
     history: History = field(init=False)
     changes: dict[str, list[Change]] = field(default_factory=lambda: {name: [] for name in KEYED})
     bag: list[tuple[str, int]] = field(default_factory=list)
@@ -60,7 +66,7 @@ class EveryMode:
     modes: dict[str, Mode] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.history = History(self.root, tables=self.settings)
+        self.history = History(self.root, tables=self.settings, place=self.place)
         self.modes = {NOW: Mode.CURRENT, LOG: Mode.APPEND, PAST: Mode.HISTORY}
         self._random = Random(self.seed)
 
@@ -128,12 +134,18 @@ class EveryMode:
 
     def rows(self, table: str, root: Path | None = None) -> list[dict[str, Any]]:
         """All rows; none where no table is."""
+        if self.place is not None:
+            options = storage_options(self.place)
+            try:
+                return list(read_warehouse(self.history.target(table), options).to_pylist())
+            except TableNotFoundError:
+                return []
         path = self.target(table)
         if root is not None:
             path = root / path.relative_to(self.root)
         if not (path / "_delta_log" / f"{0:020d}.json").exists():
             return []
-        return list(read_warehouse(str(path)).to_pylist())
+        return list(read_warehouse(path.as_uri(), {}).to_pylist())
 
     def check(self, *names: str) -> None:
         """Nothing is lost, nothing is there twice, in ``names`` (all), which are merged."""

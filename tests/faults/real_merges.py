@@ -70,7 +70,7 @@ class RealMerges:
 
     def _read(self, plan: TablePlan) -> tuple[tuple[Row, ...], list[str | None]]:
         """The table's rows, and the balances if it is the bank's."""
-        table = read_warehouse(plan.target)
+        table = read_warehouse(plan.target, {})
         if not table.num_rows:
             return (), []
         batch = table.combine_chunks().to_batches()[0]

@@ -26,6 +26,7 @@ from devtools.services.binlog_server import BinlogServer
 from tests.fixtures.mysql_servers import GRANTS, Flavour, MysqlDatabase
 from tideline.contract.errors import Misconfigured
 from tideline.contract.position import MysqlPosition, PostgresPosition
+from tideline.settings import Warehouse
 
 SMALL = Size(customers=500, products=60, orders=1_200, coupons=40)
 MARIADB = of_kind("mariadb")
@@ -227,7 +228,7 @@ def test_a_table_that_is_not_in_the_warehouse_is_a_difference(
     shop: MysqlDatabase, tmp_path: Path
 ) -> None:
     names = [name.replace("shop.", f"{shop.name}.") for name in tables(MARIADB)]
-    result = compare(shop.url, tmp_path.as_uri(), names)
+    result = compare(shop.url, Warehouse(url=tmp_path.as_uri()), names)
     assert result.differences == len(names) and result.rows_equal == 0
 
 
@@ -354,4 +355,5 @@ def _write(database: MysqlDatabase, folder: Path, table: pa.Table) -> None:
 
 def _compared(kinds: tuple[MysqlDatabase, Path]) -> ComparedTable:
     database, folder = kinds
-    return compare_table(database.url, folder.as_uri(), f"{database.name}.kinds")
+    place = Warehouse(url=folder.as_uri())
+    return compare_table(database.url, place, f"{database.name}.kinds")

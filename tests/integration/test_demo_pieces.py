@@ -23,6 +23,7 @@ from devtools.demo.databases.choose import count_rows, create_shop, of_kind, tab
 from devtools.demo.databases.postgres_text import as_text
 from devtools.demo.traffic import DSN_VARIABLE, Report, ShopTraffic, read_report
 from tests.fixtures.services import Database
+from tideline.settings import Warehouse
 
 TABLES = tables(of_kind("postgres"))
 SMALL = Size(customers=500, products=60, orders=1_200, coupons=40)
@@ -209,7 +210,7 @@ def test_trailing_zeros_of_an_unbounded_numeric_matter(database: Database, tmp_p
     database.run("CREATE TABLE kinds (id int PRIMARY KEY, n numeric)")
     database.run("INSERT INTO kinds VALUES (1, 1.50), (2, 2)")
     _write(tmp_path, pa.table({"id": pa.array([1, 2], pa.int32()), "n": ["1.5", "2"]}))
-    found = compare_table(database.dsn, tmp_path.as_uri(), "public.kinds")
+    found = compare_table(database.dsn, place(tmp_path), "public.kinds")
     assert [str(one) for one in found.first] == ["public.kinds row 1 column n: has another value"]
 
 
@@ -263,7 +264,7 @@ def test_only_the_first_differences_are_listed_and_all_are_counted(
 ) -> None:
     database, folder = kinds
     database.run("UPDATE kinds SET words = words || 'x', big = 7 WHERE id >= 10")
-    result = compare(database.dsn, folder.as_uri(), ["public.kinds"])
+    result = compare(database.dsn, place(folder), ["public.kinds"])
     assert result.differences == 1991 and not result.equal
     lines = result.lines()
     assert lines[0] == "demo: FAILED, 1991 differences in 1 tables"
@@ -273,7 +274,7 @@ def test_only_the_first_differences_are_listed_and_all_are_counted(
 def test_a_table_that_is_not_in_the_warehouse_is_a_difference(
     shop: Database, tmp_path: Path
 ) -> None:
-    result = compare(shop.dsn, tmp_path.as_uri(), TABLES)
+    result = compare(shop.dsn, place(tmp_path), TABLES)
     assert result.differences == len(TABLES) and result.rows_equal == 0
 
 
@@ -281,7 +282,7 @@ def test_composite_keys_are_not_mixed_up(database: Database, tmp_path: Path) -> 
     database.run("CREATE TABLE kinds (a text, b text, PRIMARY KEY (a, b))")
     database.run("INSERT INTO kinds VALUES ('x', 'y z'), ('x y', 'z')")
     _write(tmp_path, pa.table({"a": ["x", "x y z"], "b": ["y z", ""]}))
-    found = compare_table(database.dsn, tmp_path.as_uri(), "public.kinds")
+    found = compare_table(database.dsn, place(tmp_path), "public.kinds")
     assert sorted(one.what for one in found.first) == [
         "is missing in the warehouse",
         "is only in the warehouse",
@@ -295,7 +296,7 @@ def test_a_type_that_tideline_never_writes_is_refused_by_name() -> None:
 
 def test_ok_is_said_with_the_numbers(kinds: tuple[Database, Path]) -> None:
     database, folder = kinds
-    result = compare(database.dsn, folder.as_uri(), ["public.kinds"])
+    result = compare(database.dsn, place(folder), ["public.kinds"])
     assert result.lines() == ["demo: ok, 1 tables, 1996 rows equal"]
     broken = replace(result, tables=(replace(result.tables[0], differences=1),))
     assert not broken.equal
@@ -374,6 +375,10 @@ def _write(folder: Path, table: pa.Table) -> None:
     )
 
 
+def place(folder: Path) -> Warehouse:
+    return Warehouse(url=folder.as_uri())
+
+
 def _compared(kinds: tuple[Database, Path]) -> ComparedTable:
     database, folder = kinds
-    return compare_table(database.dsn, folder.as_uri(), "public.kinds")
+    return compare_table(database.dsn, place(folder), "public.kinds")

@@ -43,7 +43,7 @@ def test_they_are_read_again(pipeline: Pipeline[Database], spark: SparkSession) 
     first = merged(pipeline, spark, "first")
     assert (first.tables[0].inserted, first.tables[0].pending) == (3, 3)
     assert len(first.tables[0].pending_keys) == 3
-    assert not compare(pipeline.database.dsn, pipeline.settings.warehouse.url, [DOCS]).equal
+    assert not compare(pipeline.database.dsn, pipeline.settings.warehouse, [DOCS]).equal
 
     # A job that died before it could write its receipt is run again, and finds all applied.
     again = merged(pipeline, spark, "first")
@@ -59,7 +59,7 @@ def test_they_are_read_again(pipeline: Pipeline[Database], spark: SparkSession) 
     second = merged(pipeline, spark, "second")
     assert pending_requests(pipeline.settings) == []
     assert (second.tables[0].rows_read, second.tables[0].pending) == (3, 0)
-    found = compare(pipeline.database.dsn, pipeline.settings.warehouse.url, [DOCS])
+    found = compare(pipeline.database.dsn, pipeline.settings.warehouse, [DOCS])
     assert found.equal, found.lines()
     assert found.rows_equal == 3
 

@@ -62,7 +62,7 @@ def test_killed_repeated_and_raced(
     shop.drain()
     last = run(spark, plan(shop, "last"))
     assert outcomes(last) == {Outcome.APPLIED: len(TABLES)}
-    found = compare(shop.database.dsn, shop.settings.warehouse.url, TABLES)
+    found = compare(shop.database.dsn, shop.settings.warehouse, TABLES)
     assert found.equal, found.lines()
     assert found.rows_equal > 0
     assert traffic.counts["rollbacks"] > 0

@@ -82,7 +82,7 @@ class Golden:
     def target(self, table: str) -> Rows:
         """A target's rows without what differs from run to run: sequences, times, plans' names."""
         url = (self.folder / "warehouse").as_uri()
-        rows = read_warehouse(table_path(url, parse_table(self.name(table)))).to_pylist()
+        rows = read_warehouse(table_path(url, parse_table(self.name(table))), {}).to_pylist()
         return sorted((_shown(row) for row in rows), key=repr)
 
     def moved_plan(self, raw: bytes) -> Plan:

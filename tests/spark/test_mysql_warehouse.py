@@ -138,7 +138,7 @@ def keyed(
 def warehouse_rows(
     shop: Pipeline[MysqlDatabase], schema: TableSchema
 ) -> list[tuple[str | None, ...]]:
-    found = read_warehouse(table_path(shop.settings.warehouse.url, parse_table(schema.table)))
+    found = read_warehouse(table_path(shop.settings.warehouse.url, parse_table(schema.table)), {})
     batch = pa.table(found).combine_chunks().to_batches()[0]
     columns = [column_texts(batch, one.name, one.logical) for one in schema.columns]
     return list(zip(*columns, strict=True))
@@ -170,7 +170,7 @@ def test_the_first_changes_of_a_new_table_are_changes_to_who_reads_the_log_of_th
 
     def read(name: str) -> list[dict[str, object]]:
         path = table_path(shop.settings.warehouse.url, parse_table(f"{database.name}.{name}"))
-        rows = pa.table(read_warehouse(path)).to_pylist()
+        rows = pa.table(read_warehouse(path, {})).to_pylist()
         return sorted(rows, key=lambda row: row.get("_sequence_num", 0))
 
     logged = [(row["_operation"], row["id"], row["v"]) for row in read("logged")]

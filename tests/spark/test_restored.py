@@ -127,7 +127,7 @@ class World:
     def there(self, settings: Settings | None = None) -> set[tuple[str, ...]]:
         url = (settings or self.shop.settings).warehouse.url
         path = table_path(url, parse_table(self.name))
-        rows = read_warehouse(path).select(["id", "t"]).to_pylist()
+        rows = read_warehouse(path, {}).select(["id", "t"]).to_pylist()
         return {(str(row["id"]), str(row["t"])) for row in rows}
 
     def back_up(self) -> None:

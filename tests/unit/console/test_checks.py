@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit.store.scripted_s3 import ScriptedS3
+from tideline.contract.errors import Misconfigured
 from tideline.settings import make_settings
 from tideline_capture.sources.registry import source_of
 from tideline_console import checks
-from tideline_console.checks import check_control, check_control_tls, check_store, check_store_tls
+from tideline_console.checks import (
+    check_control,
+    check_control_tls,
+    check_store,
+    check_store_tls,
+    check_warehouse,
+)
 
 
 def names(found: Iterable[Any]) -> list[tuple[str, str]]:
@@ -86,3 +95,55 @@ def test_the_store(endpoint: str | None, warned: bool, monkeypatch: pytest.Monke
     asked = settings(store={"url": "s3://b/x", "endpoint": endpoint})
     expected = [("store", "ok")] + [("store_encryption", "warning")] * warned
     assert names([*check_store(asked), *check_store_tls(asked)]) == expected
+
+
+@pytest.mark.parametrize(
+    ("store", "warehouse", "warned"),
+    [
+        ({}, {}, []),
+        ({"endpoint": "http://a.example"}, {}, ["store"]),
+        ({}, {"endpoint": "http://a.example"}, ["warehouse"]),
+        ({"endpoint": "http://a.example"}, {"endpoint": "https://a.example"}, ["store"]),
+        ({"endpoint": "http://a"}, {"endpoint": "http://b"}, ["store", "warehouse"]),
+        ({}, {"endpoint": "http://127.0.0.1:1"}, []),
+    ],
+)
+def test_the_warehouses_encryption_is_looked_at_too(
+    store: dict[str, str], warehouse: dict[str, str], warned: list[str]
+) -> None:
+    """One that is reached as the store is has no line of its own: the key is the store's."""
+    asked = settings(store={"url": "s3://a", **store}, warehouse={"url": "s3://b", **warehouse})
+    found = list(check_store_tls(asked))
+    assert names(found) == [(f"{name}_encryption", "warning") for name in warned]
+    assert [one.fix for one in found] == [f"write https:// in {name}.endpoint" for name in warned]
+
+
+def test_a_warehouse_in_files(tmp_path: Path) -> None:
+    asked = settings(warehouse={"url": (tmp_path / "w").as_uri()})
+    [found] = check_warehouse(asked)
+    assert (found.name, found.level) == ("warehouse", "ok")
+    assert list((tmp_path / "w").iterdir()) == []
+
+
+def in_s3(server: ScriptedS3) -> Any:
+    """A warehouse in ``server``, which is reached as the store is."""
+    keys = server.settings()
+    access = {"endpoint": keys.endpoint, "region": keys.region, "retry_s": 1}
+    secret = {"access_key_id": keys.access_key_id, "secret_access_key": keys.secret()}
+    store = {"url": "s3://another/x", **access, **secret}
+    return settings(store=store, warehouse={"url": keys.url})
+
+
+def test_a_warehouse_in_s3_is_raced_for() -> None:
+    with ScriptedS3() as server:
+        [found] = check_warehouse(in_s3(server))
+        assert (found.name, found.level) == ("warehouse", "ok")
+        assert "of two racing commits one wins" in found.message
+        assert server.objects == {}
+
+
+def test_a_warehouse_in_which_commits_would_be_lost() -> None:
+    with ScriptedS3() as server:
+        server.ignores_conditions = True
+        with pytest.raises(Misconfigured, match="lets two writers create the same object"):
+            check_warehouse(in_s3(server))

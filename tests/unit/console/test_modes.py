@@ -17,6 +17,7 @@ VALUES: dict[str, dict[str, Any]] = {
     "store": {"url": "memory://"},
     "warehouse": {"url": "file:///w"},
 }
+KEYS = {"access_key_id": "i", "secret_access_key_file": "/nowhere/secret"}
 
 
 def found(folder: Path, file_mode: int, secret_mode: int = 0o600, **sections: Any) -> list[str]:
@@ -41,6 +42,9 @@ def found(folder: Path, file_mode: int, secret_mode: int = 0o600, **sections: An
         {"control": {"password": "canary"}},
         {"control": {"url": "redis://:canary@h/0"}},
         {"store": {"access_key_id": "i", "secret_access_key": "canary"}},
+        {"store": {**KEYS, "session_token": "canary"}},
+        {"warehouse": {"access_key_id": "i", "secret_access_key": "canary"}},
+        {"warehouse": {**KEYS, "session_token": "canary"}},
         {"openlineage": {"api_key": "canary"}},
     ],
 )
@@ -59,8 +63,14 @@ def test_settings_without_one(tmp_path: Path) -> None:
 
 
 def test_files_of_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("source.password_file", "control.password_file", "store.secret_access_key_file")
-    sections: dict[str, Any] = {"store": {"access_key_id": "i"}}
+    names = (
+        "source.password_file",
+        "control.password_file",
+        "store.secret_access_key_file",
+        "warehouse.secret_access_key_file",
+    )
+    identity = {"access_key_id": "i"}
+    sections: dict[str, Any] = {"store": identity, "warehouse": identity}
     for name in names:
         section, _, key = name.partition(".")
         file = tmp_path / f"{section}.secret"

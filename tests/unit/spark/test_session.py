@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pyspark
 import pytest
 from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from tideline.contract.errors import Misconfigured
+from tideline.warehouse.hadoop import AUTHORITIES
 from tideline_spark import session
 from tideline_spark.session import make_session, remember
 
@@ -46,6 +50,7 @@ def test_no_java_is_started_for_a_pyspark_that_is_refused(
 ) -> None:
     monkeypatch.setattr(pyspark, "__version__", release)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: pytest.fail("started"))
+    monkeypatch.setattr(session, "_start_java", lambda _: pytest.fail("started"))
     with pytest.raises(Misconfigured, match=f"Spark {release}"):
         make_session(master="local[1]")
 
@@ -87,6 +92,7 @@ def made(monkeypatch: pytest.MonkeyPatch, found: Session, package: str = "4.1.3"
     monkeypatch.setattr(pyspark, "__version__", package)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: found)
     monkeypatch.setattr(session, "java_names", lambda _: found._jvm)
+    monkeypatch.setattr(session, "_start_java", lambda _: None)
     return make_session(master="local[1]")
 
 
@@ -134,3 +140,73 @@ def test_delta_that_is_built_for_this_line_is_taken(monkeypatch: pytest.MonkeyPa
     found = Session("4.1.3", "4.1")
     made(monkeypatch, found)
     assert not found.stopped
+
+
+@dataclass
+class Started:
+    """What a session was started with: Java's settings, Spark's, and the order of the steps."""
+
+    java: dict[str, str] = field(default_factory=dict)
+    spark: dict[str, str] = field(default_factory=dict)
+    steps: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Started:
+    """Nothing is started; what would be is noted."""
+    found = Started()
+
+    def start_java(settings: Mapping[str, str]) -> None:
+        found.java.update(settings)
+        found.steps.append("java")
+
+    def get(builder: SparkSession.Builder) -> Session:
+        found.spark.update({name: str(value) for name, value in builder._options.items()})
+        found.steps.append("spark")
+        return Session("4.1.3", "4.1")
+
+    monkeypatch.setattr(pyspark, "__version__", "4.1.3")
+    monkeypatch.setattr(session, "_start_java", start_java)
+    monkeypatch.setattr(session, "trust", found.steps.append)
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", get)
+    monkeypatch.setattr(session, "java_names", lambda made: made._jvm)
+    monkeypatch.setattr(session, "FORMATS", {})
+    return found
+
+
+def test_what_java_is_started_with_holds_no_other_setting(started: Started) -> None:
+    """Its command line can be read by everybody, and the others can be secret."""
+    secret = "spark.hadoop.fs.s3a.bucket.b.secret.key"
+    others = {secret: "canary"}
+    make_session(master="local[1]", jars=["a.jar", "b.jar"], java_options="-Xx", others=others)
+    assert "canary" not in str(started.java)
+    assert started.java["spark.master"] == "local[1]"
+    assert started.java["spark.jars"] == "a.jar,b.jar"
+    assert started.java["spark.driver.extraJavaOptions"] == "-Xx"
+    assert started.spark[secret] == "canary"
+
+
+def test_java_is_told_as_a_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, str]] = []
+
+    def launch(conf: SparkConf) -> SimpleNamespace:
+        told.append(dict(conf.getAll()))
+        return SimpleNamespace(jvm=None)
+
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(SparkContext, "_jvm", None)
+    monkeypatch.setattr("pyspark.core.context.launch_gateway", launch)
+    session._start_java({"spark.master": "local[1]"})
+    session._start_java({"spark.master": "local[2]"})
+    assert told == [{"spark.master": "local[1]"}], "it is started once"
+
+
+def test_settings_of_correct_results_are_nobody_elses(started: Started) -> None:
+    make_session(master="local[1]", others={"spark.sql.ansi.enabled": "false"})
+    assert started.spark["spark.sql.ansi.enabled"] == "true"
+
+
+def test_authorities_are_trusted_before_spark_is_started(started: Started) -> None:
+    make_session(master="local[1]", others={AUTHORITIES: "/a.pem:/b.pem"})
+    assert started.steps == ["java", "/a.pem:/b.pem", "spark"]
+    assert AUTHORITIES not in started.spark

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from tideline.contract.errors import Misconfigured
 from tideline.spark_versions import spark_line
 from tideline.warehouse.delta.jars import VERSION, jar_names
+from tideline.warehouse.delta.log_store import CLASS as LOG_STORE
 from tideline_spark.formats.base import TableFormat
 from tideline_spark.formats.delta.table import DeltaTarget
 
@@ -59,6 +60,9 @@ DELTA = TableFormat(
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         # The default runs 50 tasks for each snapshot of a table's log.
         "spark.databricks.delta.snapshotPartitions": "1",
+        # Its own for S3 knows the writers of its process only.
+        "spark.delta.logStore.s3.impl": LOG_STORE,
+        "spark.delta.logStore.s3a.impl": LOG_STORE,
     },
     java_names=("org.apache.spark.sql.delta",),
     check=_check_jars,
