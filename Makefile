@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## build .venv; fetch Java if it is missing, and Delta's jars
+setup: $(READY) ## build .venv; fetch Java if it is missing, and the jars of Delta and S3
 	@$(BIN)/python -m devtools.services.prepare
 
 $(READY): pyproject.toml $(wildcard requirements/*.txt) scripts/setup
@@ -25,8 +25,8 @@ $(READY): pyproject.toml $(wildcard requirements/*.txt) scripts/setup
 servers: $(READY)
 	@$(BIN)/python -m devtools.services.prepare --no-archive --with mariadb --with mysql
 
-demo: setup ## the main job on a sample shop, live; SOURCE=mariadb, STAY=1 stays up without a terminal
-	@$(BIN)/python -m devtools demo $(if $(SOURCE),--source $(SOURCE)) $(if $(STAY),--stay)
+demo: setup ## the main job on a sample shop, live; SOURCE=mariadb, STORAGE=files, STAY=1 stays up without a terminal
+	@$(BIN)/python -m devtools demo $(if $(SOURCE),--source $(SOURCE)) $(if $(STORAGE),--storage $(STORAGE)) $(if $(STAY),--stay)
 
 # Four processes on two cores: what waits for servers leaves the cores to what merges.
 SIDE_BY_SIDE := --numprocesses=4 --dist=loadscope --no-loadscope-reorder --max-worker-restart=0

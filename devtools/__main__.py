@@ -46,6 +46,9 @@ def demo(
     source: Annotated[str, typer.Option(help="What the shop runs on: postgres, mariadb")] = (
         "postgres"
     ),
+    storage: Annotated[
+        str, typer.Option(help="Where store and warehouse lie: s3 (a server of its own), files")
+    ] = "s3",
     stay: Annotated[
         bool, typer.Option("--stay", help="Stay up afterwards, without a terminal, too.")
     ] = False,
@@ -53,7 +56,7 @@ def demo(
     """Show the main job on its own servers; needs no settings."""
     from devtools.demo.app import run
 
-    raise typer.Exit(run(source, stay=stay))
+    raise typer.Exit(run(source, storage, stay=stay))
 
 
 if __name__ == "__main__":

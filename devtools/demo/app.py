@@ -11,27 +11,31 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
 from devtools.demo.databases.choose import of_kind
 from devtools.demo.scenes import Scenes
 from devtools.demo.screen import Screen
-from devtools.demo.stage import DemoStage
+from devtools.demo.stage import DemoStage, Storage
 from devtools.services.airflow import USER
-from tideline.contract.errors import TidelineError
+from tideline.contract.errors import Misconfigured, TidelineError
 from tideline.java import java_home
-from tideline.warehouse.delta.jars import delta_jars
+from tideline.warehouse.job_jars import every_jar, job_jars
 
 EXIT_EQUAL = 0
 EXIT_DIFFERENT = 1
 KEEP = "make demo STAY=1, or python -m devtools demo --stay"
 PROJECT = Path(__file__).resolve().parents[2]
+STORAGES: Mapping[Storage, str] = {"s3": "an S3 server, ", "files": ""}
+"""Where store and warehouse may lie, and what runs for it."""
 
 
-def run(source: str = "postgres", *, stay: bool = False) -> int:
+def run(source: str = "postgres", storage: str = "s3", *, stay: bool = False) -> int:
     """Play the demo on a ``source`` of that kind; 0: equal to the warehouse, 1: different.
-    ``stay``: it stays up afterwards, whether or not there is a terminal.
+    ``storage``: where store and warehouse lie, a key of `STORAGES`. ``stay``: it stays up
+    afterwards, whether or not there is a terminal.
 
     TidelineErrors pass through; whatever happens, no process is left behind.
     """
@@ -39,11 +43,12 @@ def run(source: str = "postgres", *, stay: bool = False) -> int:
     screen = Screen()
     folder = Path(os.environ.get("DEMO_FOLDER") or PROJECT / ".run" / "demo")
     database = of_kind(source)
-    others = "PostgreSQL for Airflow, Valkey, Airflow, Spark with Delta"
+    place = _storage(storage)
+    others = f"PostgreSQL for Airflow, Valkey, {STORAGES[place]}Airflow, Spark with Delta"
     screen.scene(f"the stage: {database.title} for the shop, {others}")
     java_home()
-    delta_jars()
-    stage = DemoStage(folder, database)
+    (every_jar if place == "s3" else job_jars)()  # Fetched before anything runs.
+    stage = DemoStage(folder, database, place)
     try:
         ended = stage.clear()
         if ended:
@@ -61,6 +66,15 @@ def run(source: str = "postgres", *, stay: bool = False) -> int:
             signal.signal(number, signal.SIG_IGN)
         stage.stop()
     return code
+
+
+def _storage(name: str) -> Storage:
+    found = [one for one in STORAGES if one == name]
+    if not found:
+        raise Misconfigured(
+            f"the demo has no storage {name!r}", hint=f"STORAGE is one of {', '.join(STORAGES)}"
+        )
+    return found[0]
 
 
 def stays_up() -> bool:

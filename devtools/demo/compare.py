@@ -9,7 +9,7 @@ on both sides. One table at a time is held in memory.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -20,7 +20,10 @@ from deltalake import DeltaTable, QueryBuilder
 
 from devtools.demo.databases.base import SourceTable, Texts
 from devtools.demo.databases.choose import of_url, tables
-from tideline.settings import load_settings
+from tideline.contract.layout import table_path
+from tideline.contract.schema import parse_table
+from tideline.settings import Warehouse, load_settings
+from tideline.warehouse.access import storage_options
 from tideline.warehouse.delta.reader import delta_table
 
 DIFFERENCES_SHOWN = 10
@@ -111,24 +114,26 @@ class _Differences:
         return ComparedTable(self.table, rows_equal, self.count, tuple(self.first))
 
 
-def compare(dsn: str, warehouse_url: str, names: Sequence[str]) -> Comparison:
+def compare(dsn: str, place: Warehouse, names: Sequence[str]) -> Comparison:
     """Compare every table of ``names`` (``schema.name``); the source must be at rest."""
-    return Comparison(tuple(compare_table(dsn, warehouse_url, table) for table in names))
+    return Comparison(tuple(compare_table(dsn, place, table) for table in names))
 
 
-def compare_table(dsn: str, warehouse_url: str, table: str) -> ComparedTable:
+def compare_table(dsn: str, place: Warehouse, table: str) -> ComparedTable:
     source = of_url(dsn).read_table(dsn, table)
-    path = f"{warehouse_url.rstrip('/')}/{table.replace('.', '/')}"
-    if not DeltaTable.is_deltatable(path):
+    url = table_path(place.url, parse_table(table))
+    options = storage_options(place)
+    if not DeltaTable.is_deltatable(url, dict(options)):
         differences = _Differences(table)
         differences.add_whole("is not in the warehouse")
         return differences.result(0)
-    return compare_rows(table, source, read_warehouse(path))
+    return compare_rows(table, source, read_warehouse(url, options))
 
 
-def read_warehouse(path: str) -> pa.Table:
+def read_warehouse(url: str, options: Mapping[str, str]) -> pa.Table:
     """Read all rows of a Delta table as Arrow; deletion vectors are applied."""
-    query = QueryBuilder().register("target", delta_table(path)).execute("SELECT * FROM target")
+    found = delta_table(url, options)
+    query = QueryBuilder().register("target", found).execute("SELECT * FROM target")
     return pa.table(query.read_all())
 
 
@@ -231,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = load_settings(options.config)
     url = settings.source.dsn()
     chosen = options.tables or tables(of_url(url))
-    result = compare(url, settings.warehouse.url, chosen)
+    result = compare(url, settings.warehouse_storage, chosen)
     print("\n".join(result.lines()))
     return 0 if result.equal else 1
 

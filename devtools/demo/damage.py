@@ -12,6 +12,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
+from tideline.contract.layout import table_path
+from tideline.contract.schema import TableId
+from tideline.settings import Warehouse
+from tideline.warehouse.access import storage_options
 from tideline.warehouse.delta.reader import delta_table
 
 FAR_FUTURE = 2**62
@@ -29,10 +33,11 @@ class Damage:
     invented: int
 
 
-def damage_warehouse(warehouse_url: str, schema: str) -> Damage:
+def damage_warehouse(place: Warehouse, schema: str) -> Damage:
     """Damage the tables of ``schema`` named in `NAMES`; return the numbers of damaged rows."""
     customers, products, coupons = (
-        delta_table(_path(warehouse_url, f"{schema}.{name}")) for name in NAMES
+        delta_table(table_path(place.url, TableId(schema, name)), storage_options(place))
+        for name in NAMES
     )
     changed = customers.update(
         predicate="id % 400 = 7", updates={"name": "'damaged'", "credit_limit": "NULL"}
@@ -56,7 +61,3 @@ def _invent(coupons: DeltaTable) -> int:
         mode="append",
     )
     return 1
-
-
-def _path(warehouse_url: str, table: str) -> str:
-    return f"{warehouse_url.rstrip('/')}/{table.replace('.', '/')}"

@@ -111,7 +111,7 @@ class Scenes:
     def damage_and_repair(self) -> None:
         screen, stage = self._screen, self._stage
         screen.scene("rows of the warehouse are damaged on purpose")
-        damage = damage_warehouse(stage.settings.warehouse.url, stage.database.schema)
+        damage = damage_warehouse(stage.settings.warehouse_storage, stage.database.schema)
         screen.say(
             f"{damage.changed} rows overwritten, {damage.deleted} deleted,"
             f" {damage.invented} invented, in {', '.join(DAMAGED)}"
@@ -155,7 +155,7 @@ class Scenes:
         screen, stage = self._screen, self._stage
         screen.scene("every table is compared, row by row and column by column")
         began = time.monotonic()
-        result = compare(stage.source_dsn, stage.settings.warehouse.url, self._tables)
+        result = compare(stage.source_dsn, stage.settings.warehouse_storage, self._tables)
         for table in result.tables:
             screen.say(f"{table.table:<24} {_n(table.rows_equal):>9} rows equal")
         screen.say(f"compared by plain SQL, every value as text {_took(began)}")

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from devtools.demo.databases.base import CAPTURE_USER, ShopDatabase
 from devtools.demo.databases.choose import create_shop
@@ -27,6 +27,7 @@ from devtools.services.airflow import AirflowOptions, AirflowServices
 from devtools.services.commands import worker
 from devtools.services.postgres import NOT_DURABLE, PostgresServer
 from devtools.services.process import Child, leftovers
+from devtools.services.s3 import REGION, S3Server
 from devtools.services.valkey import ValkeyServer
 from tideline.contract.errors import Unavailable
 from tideline.settings import Settings, load_settings
@@ -35,18 +36,20 @@ PIPELINE = "shop"
 FLUSH_INTERVAL_S = 5.0
 AIRFLOW_TIMEOUT_S = 1_000.0
 POLL_S = 0.2
+Storage = Literal["s3", "files"]
 _TRAFFIC_STOP_S = 60.0
 
 
 class DemoStage:
     """All of the demo's processes, in ``folder``, with the shop in ``database``."""
 
-    def __init__(self, folder: Path, database: ShopDatabase) -> None:
+    def __init__(self, folder: Path, database: ShopDatabase, storage: Storage = "s3") -> None:
         self.folder = folder.absolute()
         self.database = database
         self.source = database.new_server(self.folder)
         self.metadata = PostgresServer(self.folder, settings=NOT_DURABLE, name="metadata")
         self.valkey = ValkeyServer(self.folder)
+        self.s3 = S3Server(self.folder) if storage == "s3" else None
         self._pool = ThreadPoolExecutor(max_workers=3, thread_name_prefix="stage")
         self._worker: Child | None = None
         self._traffic: Child | None = None
@@ -70,6 +73,8 @@ class DemoStage:
             self._pool.submit(start_with_database, self.metadata, "airflow"),
             self._pool.submit(self.valkey.start),
         ]
+        if self.s3 is not None:
+            starting.append(self._pool.submit(self.s3.start))
         for server in starting:
             server.result()
 
@@ -171,6 +176,8 @@ class DemoStage:
             ending.callback(self.metadata.remove)
             ending.callback(self.source.remove)
             ending.callback(self.valkey.stop)
+            if self.s3 is not None:
+                ending.callback(self.s3.stop)
             ending.callback(self._pool.shutdown)
             ending.callback(self._stop_airflow)
             for child in (self._worker, self._traffic):
@@ -200,6 +207,19 @@ class DemoStage:
         environment = {**inherited, **extra, "PYTHONUNBUFFERED": "1"}
         return Child(name, command, run_folder=self.folder, environment=environment)
 
+    def _place(self, name: str) -> dict[str, Any]:
+        """Return the section of the settings for the store or the warehouse."""
+        if self.s3 is None:
+            return {"url": (self.folder / name).as_uri()}
+        access = {
+            "endpoint": self.s3.endpoint,
+            "region": REGION,
+            "access_key_id": self.s3.access_key_id,
+            "secret_access_key": self.s3.secret_access_key,
+        }
+        # The warehouse is reached as the store is.
+        return {"url": f"s3://tideline/{name}", **(access if name == "store" else {})}
+
     def _write_settings(self, source_url: str) -> None:
         values: dict[str, dict[str, Any]] = {
             "source": {
@@ -207,9 +227,9 @@ class DemoStage:
                 "tables": [f"{self.database.schema}.*"],
                 "initial": "dump",
             },
-            "store": {"url": (self.folder / "store").as_uri()},
+            "store": self._place("store"),
             "control": {"url": self.valkey.url()},
-            "warehouse": {"url": (self.folder / "warehouse").as_uri()},
+            "warehouse": self._place("warehouse"),
             "capture": {"flush_interval_s": FLUSH_INTERVAL_S, "heartbeat_s": 2.0},
         }
         lines = [f"pipeline = {json.dumps(PIPELINE)}"]

@@ -25,9 +25,10 @@ from devtools.services.ports import free_port
 from devtools.services.valkey import binary
 from tests.fixtures.capture import poll
 from tests.fixtures.mysql_servers import GRANTS
+from tideline.cache import cache_folder
 from tideline.settings import Capture, Merge, SourceSettings, make_settings
-from tideline.spark_versions import spark_line
-from tideline.warehouse.delta.jars import jars_folder
+from tideline.warehouse.hadoop import s3_settings
+from tideline.warehouse.job_jars import every_jar
 from tideline_capture.health import Health
 from tideline_capture.sources.postgres.setup import setup_sql
 from tideline_capture.web import serve
@@ -38,7 +39,7 @@ SERVICE_KEYS = {
     "mem_limit", "ports", "profiles", "read_only", "restart", "secrets", "security_opt",
     "stop_grace_period", "tmpfs", "user", "volumes",
 }  # fmt: skip
-VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?:(?P<kind>:-|:\?)(?P<text>[^}]*))?\}")
+VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?:(?P<kind>:-|:\?|-)(?P<text>[^}]*))?\}")
 SECRET = re.compile(r"PASSWORD$|SECRET|FERNET|ACCESS_KEY$|SQL_ALCHEMY_CONN")
 """Variables that hold a secret; with ``_FILE`` or ``_CMD`` behind it, one says where it is."""
 GIVEN: dict[str, set[str]] = {
@@ -90,7 +91,7 @@ def ours(services: dict[str, Service]) -> dict[str, Service]:
 
 def interpolated(text: str) -> str:
     """What compose makes of ``text`` when every variable without a default is ``given``."""
-    return VARIABLE.sub(lambda m: m["text"] if m["kind"] == ":-" else "given", text)
+    return VARIABLE.sub(lambda m: m["text"] if m["kind"] in (":-", "-") else "given", text)
 
 
 def test_every_command_of_ours_is_one_that_the_demo_runs(services: dict[str, Service]) -> None:
@@ -331,31 +332,62 @@ def test_the_settings_of_who_needs_them_are_accepted(
         assert settings.capture.metrics_port == 0
     if name == "airflow-scheduler":
         assert settings.merge.jars is not None
-        lock = (ROOT / "requirements" / "image.txt").read_text()
-        [spark] = re.findall(r"^pyspark==(\S+)", lock, re.MULTILINE)
-        assert Path(settings.merge.jars).parent.name == jars_folder(spark_line(spark)).name
+        pattern = Path(settings.merge.jars).relative_to("/opt/tideline/cache")
+        assert "TIDELINE_CACHE=/opt/tideline/cache" in (ROOT / "Dockerfile").read_text()
+        jars = [jar.relative_to(cache_folder()) for jar in every_jar()]
+        assert {len(jar.parts) for jar in jars} == {len(pattern.parts)}, "a star is no slash"
+        assert all(jar.match(str(pattern)) for jar in jars)
 
 
-def test_s3_is_asked_for_where_it_is_used(
+S3_USERS = ("worker", "airflow-scheduler")
+"""Who reads and writes in S3: capture, and the tasks with Spark."""
+
+
+def test_s3s_key_is_given_to_who_uses_it_and_as_a_secret(
+    services: dict[str, Service], s3: dict[str, Any]
+) -> None:
+    assert not re.search("s3_|S3_|STORE__(ACCESS|SECRET)", json.dumps(services))
+    assert s3["services"].keys() == {"s3", *S3_USERS}
+    assert s3["secrets"] == {"s3_secret_access_key": {"environment": "S3_SECRET_ACCESS_KEY"}}
+    for name in S3_USERS:
+        added = s3["services"][name]
+        assert added["secrets"] == ["s3_secret_access_key"]
+        assert "S3_SECRET" not in json.dumps(added["environment"]), name
+        # Another S3 than this server is no container to wait for.
+        wanted = {"condition": "service_healthy", "required": False}
+        assert added["depends_on"] == {"s3": wanted}
+    assert s3["services"]["s3"]["profiles"] == ["s3"] and s3["services"]["s3"]["healthcheck"]
+    text = (ROOT / "docker-compose.s3.yml").read_text()
+    wanted_names = {match["name"] for match in VARIABLE.finditer(text) if match["kind"] == ":?"}
+    assert wanted_names == {"S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"}
+
+
+@pytest.mark.parametrize("name", S3_USERS)
+def test_store_and_warehouse_lie_in_s3_and_are_reached_alike(
     services: dict[str, Service],
     s3: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
+    name: str,
 ) -> None:
-    assert not re.search("s3_|S3_|STORE__(ACCESS|SECRET)", json.dumps(services))
-    assert s3["services"].keys() == {"s3", "worker", "airflow-scheduler"}
+    for secret in services[name]["secrets"]:
+        (tmp_path / secret).write_text(f"given-{secret}")
     (tmp_path / "s3_secret_access_key").write_text("given-key")
-    for name in ("worker", "airflow-scheduler"):
-        assert s3["services"][name]["secrets"] == ["s3_secret_access_key"]
-        merged = {**services[name]["environment"], **s3["services"][name]["environment"]}
-        merged["TIDELINE_STORE__URL"] = "s3://tideline/shop"
-        for key, value in environment_of({"environment": merged}, tmp_path).items():
-            monkeypatch.setenv(key, value.replace("${STORE_ENDPOINT-http://s3:8333}", ""))
-        store = make_settings({"pipeline": "shop"}).store
-        assert (store.access_key_id, store.secret(), store.endpoint) == ("given", "given-key", None)
-    text = (ROOT / "docker-compose.s3.yml").read_text()
-    wanted = {match["name"] for match in VARIABLE.finditer(text) if match["kind"] == ":?"}
-    assert wanted == {"STORE_URL", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"}
+    merged = {**services[name]["environment"], **s3["services"][name]["environment"]}
+    for key, value in environment_of({"environment": merged}, tmp_path).items():
+        monkeypatch.setenv(key, value)
+    settings = make_settings({"pipeline": "shop"})
+    places = (settings.store, settings.warehouse_storage)
+    assert [place.url for place in places] == ["s3://tideline/store", "s3://tideline/warehouse"]
+    for place in places:
+        assert (place.access_key_id, place.secret()) == ("given", "given-key")
+        assert (place.endpoint, place.region) == ("http://s3:8333", "us-east-1")
+    [bucket] = re.findall(r"-bucket=(\S+)", " ".join(s3["services"]["s3"]["command"]))
+    prefix = f"spark.hadoop.fs.s3a.bucket.{bucket}"
+    assert s3_settings(settings)[f"{prefix}.secret.key"] == "given-key"
+    assert s3_settings(settings)[f"{prefix}.endpoint"] == "http://s3:8333"
+    monkeypatch.setenv("TIDELINE_STORE__ENDPOINT", "")
+    assert make_settings({"pipeline": "shop"}).store.endpoint is None, "Amazon's"
 
 
 def bytes_of(limit: str) -> int:
@@ -455,7 +487,7 @@ def test_compose_itself_accepts_the_files(tmp_path: Path, files: list[str]) -> N
     empty = tmp_path / "empty"
     empty.write_text(names)
     chosen = [word for file in files for word in ("-f", str(ROOT / file))]
-    more = {"STORE_URL": "s3://a/b", "S3_ACCESS_KEY_ID": "id", "S3_SECRET_ACCESS_KEY": "key"}
+    more = {"S3_ACCESS_KEY_ID": "id", "S3_SECRET_ACCESS_KEY": "key"}
     environment = {**os.environ, **(more if len(files) > 1 else {})}
     for program in (["docker-compose"], ["docker", "compose"]):
         if shutil.which(program[0]) is None:

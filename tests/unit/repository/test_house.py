@@ -55,7 +55,7 @@ def test_one_place_opens_each_kind_of_connection() -> None:
         ("capture/tideline_capture/sources/postgres/connect.py", "psycopg2.connect"),
         ("capture/tideline_capture/sources/mysql/connect.py", "pymysql.connect"),
         ("tideline/redis_client.py", "Redis.from_url"),
-        ("tideline/store/objects.py", "S3Store("),
+        ("tideline/store/s3.py", "S3Store("),
     }
 
 

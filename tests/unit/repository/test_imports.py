@@ -55,7 +55,15 @@ SETTINGS_FILE = frozenset({"tomllib"})
 MODULES: Mapping[str, frozenset[str]] = {
     # Files, programs and versions of this machine, for jobs that run here.
     "tideline.cache": frozenset({"os", "pathlib", "shutil", "subprocess"}),
-    "tideline.warehouse.delta.jars": frozenset({"os", "pathlib", "shutil", "sys", "tempfile"}),
+    "tideline.authorities": frozenset({"os", "pathlib", "ssl"}),
+    "tideline.jars": frozenset({"os", "pathlib", "shutil", "sys", "tempfile"}),
+    "tideline.warehouse.access": frozenset({"os", "pathlib", "tempfile"}),
+    "tideline.warehouse.delta.jars": frozenset({"pathlib"}),
+    "tideline.warehouse.delta.log_store": frozenset(
+        {"os", "pathlib", "shutil", "subprocess", "tempfile", "zipfile"}
+    ),
+    "tideline.warehouse.hadoop": frozenset({"os"}),
+    "tideline.warehouse.s3_jars": frozenset({"pathlib"}),
     "tideline.java": frozenset({"os", "pathlib", "shutil", "subprocess"}),
     "tideline.local_spark": frozenset({"importlib.util", "os", "pathlib", "shutil"}),
     "tideline.spark_versions": frozenset({"importlib.metadata"}),
@@ -65,6 +73,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.settings": frozenset({"os", "pydantic_settings"}) | SETTINGS_FILE,
     "tideline.settings.reference": frozenset({"sys"}),
     # Drivers.
+    "tideline.aws_profile": frozenset({"botocore.exceptions", "botocore.session"}),
     "tideline.redis_client": frozenset({"pathlib", "redis", "ssl"}),
     "tideline.control.client": frozenset({"time"}),
     "tideline.control.queue": frozenset({"redis", "time"}),
@@ -73,6 +82,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.openlineage.sender": frozenset({"openlineage.client", "requests", "ssl"}),
     "tideline.store.answers": frozenset({"obstore.exceptions"}),
     "tideline.store.objects": frozenset({"obstore", "os", "pathlib", "stamina", "tempfile"}),
+    "tideline.store.s3": frozenset({"obstore.store"}),
     "tideline.warehouse.delta.reader": frozenset({"deltalake"}),
     "tideline.warehouse.job_jars": frozenset({"pathlib"}),
     # Objects are read at the same time; the planner runs in no simulator.
@@ -105,7 +115,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_capture.sources.mysql.connect": frozenset({"ssl"}),
     "tideline_capture.sources.mysql.types.charsets": frozenset({"sys"}),
     "tideline_capture.sources.postgres.replication.transactions": frozenset({"select"}),
-    "tideline_capture.sources.postgres.tls": frozenset({"os", "pathlib", "ssl"}),
+    "tideline_capture.sources.postgres.tls": frozenset({"os", "pathlib"}),
     # Jobs: programs of their own, whose clock is real.
     "tideline_spark.attempts": frozenset({"random", "time"}),
     "tideline_spark.class_archive": frozenset(
@@ -119,6 +129,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_spark.merge": PROGRAM | POOL | {"time"},
     "tideline_spark.session": frozenset({"pathlib"}),
     "tideline_spark.verification.comparison_run": frozenset({"time"}),
+    "tideline_spark.trust": frozenset({"os", "pathlib"}),
     "tideline_spark.table_receipts": frozenset({"time"}),
     "tideline_spark.verify": PROGRAM | POOL,
     # Commands: what each shows or starts.
@@ -126,7 +137,8 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_console.assess": frozenset({"tideline_spark.schemas"}),
     "tideline_console.cost": frozenset({"rich"}),
     "tideline_console.delete_pipeline": frozenset({"redis.exceptions"}),
-    "tideline_console.deleted_files": POOL | {"shutil"},
+    "tideline_console.deleted_files": frozenset({"shutil"}),
+    "tideline_console.deleted_objects": POOL,
     "tideline_console.doctor_airflow": frozenset({"airflow", "sqlalchemy.exc", "tideline_airflow"}),
     "tideline_console.dump": frozenset({"rich"}),
     "tideline_console.init": SETTINGS_FILE,

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from typer.testing import CliRunner
@@ -28,7 +28,7 @@ from devtools.demo.screen import Screen
 from devtools.demo.stage import DemoStage
 from devtools.demo.traffic import TRANSACTIONS_PER_S, Report
 from devtools.services.process import Child
-from tideline.contract.errors import Unavailable
+from tideline.contract.errors import Misconfigured, Unavailable
 
 
 class Terminal(io.StringIO):
@@ -79,8 +79,10 @@ def test_it_stays_up_only_for_somebody_at_a_terminal(
 class PlayedStage:
     """A stage on which all has been played."""
 
-    def __init__(self, folder: Path, _database: object) -> None:
+    def __init__(self, folder: Path, _database: object, storage: str) -> None:
         self.folder, self.config = folder, folder / "tideline.toml"
+
+        print(f"on {storage}")
 
     def clear(self) -> list[str]:
         return []
@@ -99,7 +101,8 @@ def played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("DEMO_FOLDER", str(tmp_path))
     monkeypatch.setattr(demo, "DemoStage", PlayedStage)
     monkeypatch.setattr(demo, "java_home", lambda: None)
-    monkeypatch.setattr(demo, "delta_jars", lambda: None)
+    monkeypatch.setattr(demo, "job_jars", list)
+    monkeypatch.setattr(demo, "every_jar", list)
     monkeypatch.setattr(demo, "_perform", lambda stage, screen: 0)
     yield
     for number, handler in handlers.items():
@@ -133,7 +136,7 @@ def test_stay_is_an_option_of_the_command_and_of_make(
 ) -> None:
     asked: list[bool] = []
 
-    def run(source: str, *, stay: bool) -> int:
+    def run(source: str, storage: str, *, stay: bool) -> int:
         asked.append(stay)
         return 0
 
@@ -144,6 +147,45 @@ def test_stay_is_an_option_of_the_command_and_of_make(
     command = ["make", "-n", "-o", "setup", "demo", *(["STAY=1"] if words else [])]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     assert ("--stay" in done.stdout) == bool(words)
+
+
+@pytest.mark.parametrize("storage", ["s3", "files"])
+def test_it_plays_on_s3_or_on_files(
+    played: None, storage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert demo.run(storage=storage) == 0
+    printed = capsys.readouterr().out
+    assert f"on {storage}\n" in printed
+    assert ("an S3 server, Airflow" in printed) == (storage == "s3")
+
+
+def test_another_storage_is_refused_before_anything_starts(
+    played: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Misconfigured, match=r"no storage 'tape'.*STORAGE is one of s3, files"):
+        demo.run(storage="tape")
+    assert "the stage" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [([], "s3"), (["--storage", "files"], "files")], ids=["s3", "files"]
+)
+def test_storage_is_an_option_of_the_command_and_of_make(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], expected: str
+) -> None:
+    asked: list[str] = []
+
+    def run(source: str, storage: str, *, stay: bool) -> int:
+        asked.append(storage)
+        return 0
+
+    monkeypatch.setattr(demo, "run", run)
+    assert CliRunner().invoke(app, ["demo", *words]).exit_code == 0
+    assert asked == [expected]
+    root = Path(__file__).resolve().parents[4]
+    command = ["make", "-n", "-o", "setup", "demo", *(["STORAGE=files"] if words else [])]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert ("--storage files" in done.stdout) == bool(words)
 
 
 def test_the_verdict_names_tables_and_rows_or_the_differences() -> None:
@@ -243,3 +285,29 @@ def test_all_is_ended_whatever_becomes_of_one(
     with nullcontext() if trouble == "interrupted" else pytest.raises(Unavailable):
         stage.stop()
     assert ended == ["valkey", "source", "metadata"]
+
+
+@pytest.mark.parametrize("storage", ["s3", "files"])
+def test_where_the_demo_keeps_its_tables(tmp_path: Path, storage: Literal["s3", "files"]) -> None:
+    """In S3 the warehouse is reached as the store is: the keys are in the settings once."""
+    stage = DemoStage(tmp_path, of_kind("postgres"), storage)
+    stage._write_settings("postgresql://u@h/d")
+    settings = stage.settings
+    assert (stage.s3 is not None) == (storage == "s3")
+    if stage.s3 is None:
+        assert settings.store.url == (tmp_path / "store").as_uri()
+        assert settings.warehouse.url == (tmp_path / "warehouse").as_uri()
+        return
+    assert (settings.store.url, settings.warehouse.url) == (
+        "s3://tideline/store",
+        "s3://tideline/warehouse",
+    )
+    assert not settings.warehouse.has_access
+    place = settings.warehouse_storage
+    assert (place.endpoint, place.secret()) == (stage.s3.endpoint, stage.s3.secret_access_key)
+    [file] = list(tmp_path.rglob("*.toml"))
+    assert file.stat().st_mode & 0o077 == 0, "its keys are nobody else's"
+
+
+def test_the_demo_is_in_s3_unless_told_otherwise(tmp_path: Path) -> None:
+    assert DemoStage(tmp_path, of_kind("postgres")).s3 is not None
