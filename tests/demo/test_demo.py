@@ -20,6 +20,8 @@ from deltalake import QueryBuilder
 from devtools.demo.databases.base import NAMES
 from devtools.demo.traffic import read_report
 from tests.fixtures.terminal import DEMO, Terminal, ended_by_ctrl_c
+from tideline.settings import load_settings
+from tideline.warehouse.access import storage_options
 from tideline.warehouse.delta.reader import delta_table
 
 PLAY_TIMEOUT_S = 2_400
@@ -97,7 +99,8 @@ def test_ctrl_c_ends_it_with_0_and_leaves_no_process(played: Terminal, folder: P
 
 def _damage_one_value(folder: Path) -> None:
     """Change one value of one row: the least that the comparison must find."""
-    orders = delta_table((folder / "warehouse/public/orders").as_uri())
+    place = load_settings(folder / "tideline.toml").warehouse_storage
+    orders = delta_table(f"{place.url}/public/orders", storage_options(place))
     query = QueryBuilder().register("orders", orders).execute("SELECT max(id) AS id FROM orders")
     (row,) = pa.table(query.read_all()).to_pylist()
     orders.update(predicate=f"id = {int(row['id'])}", updates={"total": "total + 0.01"})

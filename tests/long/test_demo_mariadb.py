@@ -1,4 +1,4 @@
-"""`python -m devtools demo --source mariadb` from end to end."""
+"""`python -m devtools demo --source mariadb --storage files` from end to end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLAY_TIMEOUT_S = 2_400
 @pytest.mark.timeout(3_000)
 def test_the_same_scenes_end_in_equality(tmp_path: Path) -> None:
     done = subprocess.run(
-        [*DEMO, "--source", "mariadb"],
+        [*DEMO, "--source", "mariadb", "--storage", "files"],
         env={**os.environ, "DEMO_FOLDER": str(tmp_path / "run"), "DEMO_EXIT": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
