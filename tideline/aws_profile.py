@@ -15,12 +15,13 @@ _FRESH = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Credentials of S3, and the time until which they may be used without asking again."""
+    """Credentials of S3, and the time until which they may be used without asking again; None: for
+    as long as they are in the settings."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
     session_token: str | None = field(repr=False)
-    until: datetime
+    until: datetime | None = None
 
 
 class AwsProfile:

@@ -42,6 +42,7 @@ def test_keys_of_a_profile(home: Path, token: str | None) -> None:
     found = AwsProfile("mine").keys()
     assert (found.access_key_id, found.secret_access_key) == ("AKIA", "canary")
     assert found.session_token == token
+    assert found.until is not None
     assert timedelta(0) < found.until - before <= timedelta(minutes=6)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from tideline.aws_profile import Keys
 from tideline.contract.errors import Misconfigured
 from tideline.settings.addresses import split_url
 from tideline.settings.base import Section
@@ -121,6 +122,16 @@ class ObjectStorage(Section, shared=True):
         """Return the token of temporary keys; None without one. Raises Misconfigured for one that
         is not UTF-8."""
         return secret_of(self.session_token, None, key=f"{self.section}.session_token")
+
+    def keys(self) -> Keys | None:
+        """Return the keys that the settings hold; None where credentials come from elsewhere.
+
+        Raises as `secret` and `token` do.
+        """
+        secret = self.secret()
+        if self.access_key_id is None or secret is None:
+            return None
+        return Keys(self.access_key_id, secret, self.token())
 
     def authorities(self) -> bytes | None:
         """Return the certificates in ``ca_file``; None without one.

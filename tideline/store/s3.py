@@ -44,12 +44,11 @@ def s3_options(place: ObjectStorage) -> dict[str, Any]:
         options["server_side_encryption"] = ENCRYPTIONS[place.encryption]
     if place.kms_key is not None:
         options["sse_kms_key_id"] = place.kms_key
-    secret = place.secret()
-    if place.access_key_id is not None and secret is not None:
-        options["access_key_id"] = place.access_key_id
-        options["secret_access_key"] = secret
-    if (token := place.token()) is not None:
-        options["session_token"] = token
+    if (keys := place.keys()) is not None:
+        options["access_key_id"] = keys.access_key_id
+        options["secret_access_key"] = keys.secret_access_key
+        if keys.session_token is not None:
+            options["session_token"] = keys.session_token
     return options
 
 

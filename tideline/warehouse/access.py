@@ -72,17 +72,12 @@ def _kept(authorities: bytes) -> Path:
 
 
 def _keys(place: ObjectStorage) -> dict[str, str]:
-    if place.profile is not None:
-        found = AwsProfile(place.profile).keys()
-        keys = {
-            "aws_access_key_id": found.access_key_id,
-            "aws_secret_access_key": found.secret_access_key,
-        }
-        token = found.session_token
-    else:
-        secret = place.secret()
-        if place.access_key_id is None or secret is None:
-            return {}
-        keys = {"aws_access_key_id": place.access_key_id, "aws_secret_access_key": secret}
-        token = place.token()
-    return keys if token is None else {**keys, "aws_session_token": token}
+    keys = place.keys() if place.profile is None else AwsProfile(place.profile).keys()
+    if keys is None:
+        return {}
+    found = {
+        "aws_access_key_id": keys.access_key_id,
+        "aws_secret_access_key": keys.secret_access_key,
+    }
+    token = keys.session_token
+    return found if token is None else {**found, "aws_session_token": token}

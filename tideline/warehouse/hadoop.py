@@ -6,9 +6,10 @@ They hold credentials, so they reach a job through the environment of its proces
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+
+import msgspec
 
 from tideline.contract.errors import Misconfigured
 from tideline.settings import Settings
@@ -76,7 +77,9 @@ def place_settings(places: Sequence[ObjectStorage]) -> dict[str, str]:
 
 def handed_on(spark_settings: Mapping[str, str]) -> dict[str, str]:
     """Return the environment that hands settings of Spark to a job; {} for none."""
-    return {SETTINGS_VARIABLE: json.dumps(spark_settings)} if spark_settings else {}
+    return (
+        {SETTINGS_VARIABLE: msgspec.json.encode(spark_settings).decode()} if spark_settings else {}
+    )
 
 
 def taken(environment: MutableMapping[str, str] = os.environ) -> dict[str, str]:
@@ -88,14 +91,12 @@ def taken(environment: MutableMapping[str, str] = os.environ) -> dict[str, str]:
     if text is None:
         return {}
     try:
-        found = json.loads(text)
-        if isinstance(found, dict) and all(isinstance(one, str) for one in found.values()):
-            return found
+        return msgspec.json.decode(text, type=dict[str, str])
     except ValueError:
-        pass
-    raise Misconfigured(
-        f"{SETTINGS_VARIABLE} does not hold settings of Spark", hint="unset it: jobs are given it"
-    )
+        raise Misconfigured(
+            f"{SETTINGS_VARIABLE} does not hold settings of Spark",
+            hint="unset it: jobs are given it",
+        ) from None
 
 
 def _of_place(place: ObjectStorage) -> Iterator[tuple[str, str]]:
@@ -115,16 +116,16 @@ def _of_place(place: ObjectStorage) -> Iterator[tuple[str, str]]:
 
 
 def _credentials(place: ObjectStorage) -> Iterator[tuple[str, str]]:
-    secret, token = place.secret(), place.token()
+    keys = place.keys()
     if place.profile is not None:
         providers: tuple[str, ...] = _OF_PROFILE
         yield "auth.profile.name", place.profile
-    elif place.access_key_id is None or secret is None:
+    elif keys is None:
         providers = _OF_ENVIRONMENT
     else:
-        providers = _OF_KEYS if token is None else _OF_TEMPORARY_KEYS
-        yield "access.key", place.access_key_id
-        yield "secret.key", secret
-        if token is not None:
-            yield "session.token", token
+        providers = _OF_KEYS if keys.session_token is None else _OF_TEMPORARY_KEYS
+        yield "access.key", keys.access_key_id
+        yield "secret.key", keys.secret_access_key
+        if keys.session_token is not None:
+            yield "session.token", keys.session_token
     yield "aws.credentials.provider", ",".join(providers)
