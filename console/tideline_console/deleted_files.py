@@ -16,7 +16,7 @@ from tideline.store.objects import ObjectStore, open_store
 from tideline_capture.sources.administration import Removal
 from tideline_console.deleted_objects import delete_below, is_of, object_removals
 
-_TABLES = ("*/*", "~rebuild/*/*/*")
+_TABLES = ("*/*", f"{layout.REBUILDS_FOLDER}/*/*/*")
 """The folders of a warehouse's tables, and of rebuilt ones that are not swapped in."""
 _REMOVED = "~removed"
 """The folder that a table is moved to before its files are removed; no schema has this name."""
@@ -28,10 +28,10 @@ def target_removals(settings: Settings, incarnation: str | None) -> Iterator[Rem
 
     Raises Misconfigured for a warehouse that is neither in files nor in S3.
     """
-    root = _folder(settings.warehouse.url)
     if settings.warehouse.in_s3:
         yield from object_removals(settings, incarnation)
         return
+    root = _folder(settings.warehouse.url)
     if root is None:
         raise Misconfigured(
             f"tables at {settings.warehouse.url} are not removed by this command",

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 from tideline.contract.errors import Unavailable
+from tideline.contract.layout import REBUILDS_FOLDER
 from tideline.settings import Settings
 from tideline.store.objects import ObjectStore, open_store
 from tideline.warehouse.registry import LOG_FOLDERS
@@ -14,16 +15,16 @@ from tideline.warehouse.state import read_target
 from tideline_capture.sources.administration import Removal
 
 _DELETES_AT_ONCE = 16
-_REBUILDS = "~rebuild"
-"""The folder of the shadow tables, each below the number of its rebuild."""
 
 
 def object_removals(settings: Settings, incarnation: str | None) -> Iterator[Removal]:
     """Yield the tables whose properties name the pipeline, and ``incarnation`` where it is
     known."""
     store = open_store(settings.warehouse_store())
-    roots = [one for one in folders(store) if one != _REBUILDS]
-    roots += [schema for build in folders(store, _REBUILDS) for schema in folders(store, build)]
+    roots = [one for one in folders(store) if one != REBUILDS_FOLDER]
+    roots += [
+        schema for build in folders(store, REBUILDS_FOLDER) for schema in folders(store, build)
+    ]
     for folder in (table for schema in roots for table in folders(store, schema)):
         url = f"{settings.warehouse.url}/{quote(folder)}"
         if is_of(settings, url, incarnation):

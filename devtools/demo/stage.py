@@ -27,7 +27,7 @@ from devtools.services.airflow import AirflowOptions, AirflowServices
 from devtools.services.commands import worker
 from devtools.services.postgres import NOT_DURABLE, PostgresServer
 from devtools.services.process import Child, leftovers
-from devtools.services.s3 import REGION, S3Server
+from devtools.services.s3 import S3Server
 from devtools.services.valkey import ValkeyServer
 from tideline.contract.errors import Unavailable
 from tideline.settings import Settings, load_settings
@@ -211,14 +211,9 @@ class DemoStage:
         """Return the section of the settings for the store or the warehouse."""
         if self.s3 is None:
             return {"url": (self.folder / name).as_uri()}
-        access = {
-            "endpoint": self.s3.endpoint,
-            "region": REGION,
-            "access_key_id": self.s3.access_key_id,
-            "secret_access_key": self.s3.secret_access_key,
-        }
         # The warehouse is reached as the store is.
-        return {"url": f"s3://tideline/{name}", **(access if name == "store" else {})}
+        access = self.s3.access if name == "store" else {}
+        return {"url": f"s3://tideline/{name}", **access}
 
     def _write_settings(self, source_url: str) -> None:
         values: dict[str, dict[str, Any]] = {

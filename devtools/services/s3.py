@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
@@ -62,6 +63,16 @@ class S3Server(LoopbackServer):
     @property
     def endpoint(self) -> str:
         return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def access(self) -> dict[str, Any]:
+        """Return the keys of a section of the settings that say how the server is reached."""
+        return {
+            "endpoint": self.endpoint,
+            "region": REGION,
+            "access_key_id": self.access_key_id,
+            "secret_access_key": self.secret_access_key,
+        }
 
     def _bring_up(self) -> None:
         if self._fixed_port:
@@ -128,13 +139,10 @@ class S3Server(LoopbackServer):
     def _takes(self, bucket: str) -> bool:
         client = S3Store(
             bucket,
-            endpoint=self.endpoint,
-            region=REGION,
-            access_key_id=self.access_key_id,
-            secret_access_key=self.secret_access_key,
             virtual_hosted_style_request=False,
             client_options={"allow_http": True, "timeout": "5s"},
             retry_config={"max_retries": 0},
+            **self.access,
         )
         try:
             if self._holds_probe:  # after a restart, what was written before must be readable first

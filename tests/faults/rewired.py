@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from devtools.services.s3 import REGION, S3Server
+from devtools.services.s3 import S3Server
 from tests.fixtures.capture import PATIENT_STORE, Pipeline
 from tests.fixtures.settings import Section, as_toml
 from tests.support.proxy import LOOPBACK, Proxy
@@ -56,9 +56,6 @@ def on_s3(server: S3Server, **more: Any) -> dict[str, Any]:
     """The section ``store`` of settings that lie in that server, under a prefix of their own."""
     return {
         "url": f"s3://tideline/{uuid.uuid4().hex[:12]}",
-        "endpoint": server.endpoint,
-        "region": REGION,
-        "access_key_id": server.access_key_id,
-        "secret_access_key": server.secret_access_key,
+        **server.access,
         **more,
     }

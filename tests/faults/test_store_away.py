@@ -23,7 +23,7 @@ import pytest
 
 from devtools.services.ports import free_port
 from devtools.services.postgres import NOT_DURABLE, PostgresServer
-from devtools.services.s3 import REGION, S3Server
+from devtools.services.s3 import S3Server
 from tests.faults import mysql_workload
 from tests.faults.mysql_workload import MysqlWorkload
 from tests.faults.rewired import patient
@@ -129,10 +129,8 @@ def s3_store(server: S3Server, endpoint: str | None = None) -> dict[str, Any]:
     """The settings' section, with little patience."""
     return {
         "url": f"s3://tideline/{uuid.uuid4().hex}",
+        **server.access,
         "endpoint": endpoint or server.endpoint,
-        "region": REGION,
-        "access_key_id": server.access_key_id,
-        "secret_access_key": server.secret_access_key,
         "timeout_s": 6.0,
         "retry_s": 6.0,
     }

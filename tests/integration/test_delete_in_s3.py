@@ -6,7 +6,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from devtools.services.s3 import S3Server
-from tests.fixtures.object_storage import access, place_in
+from tests.fixtures.object_storage import place_in
 from tideline.settings import make_settings
 from tideline.store.objects import open_store
 from tideline.warehouse.access import storage_options
@@ -21,7 +21,7 @@ def test_the_tables_of_a_pipeline_go_and_no_others(s3: S3Server) -> None:
         {
             "pipeline": "shop",
             "source": {"url": "postgresql://u@h/d"},
-            "store": {"url": f"{place.url}-store", **access(s3)},
+            "store": {"url": f"{place.url}-store", **s3.access},
             "warehouse": {"url": place.url},
         }
     )

@@ -15,7 +15,6 @@ import pytest
 
 from devtools.services.s3 import S3Server
 from tests.fixtures.certificates import make_authority
-from tests.fixtures.object_storage import access
 from tests.fixtures.settings import as_toml
 from tests.fixtures.tls_front import TlsFront
 from tideline.java import java_home
@@ -106,7 +105,7 @@ def test_no_secret_is_on_a_command_line_and_the_authority_is_trusted(
     secret = tmp_path / "secret"
     secret.touch(mode=0o600)
     secret.write_text(s3.secret_access_key)
-    keys = {name: value for name, value in access(s3).items() if name != "secret_access_key"}
+    keys = {name: value for name, value in s3.access.items() if name != "secret_access_key"}
     with TlsFront(tmp_path, authority, s3.port) as front:
         store = {
             "url": f"s3://tideline/{uuid.uuid4().hex}/store",
@@ -154,6 +153,6 @@ def test_no_secret_is_on_a_command_line_and_the_authority_is_trusted(
             os.environ.update(environment)
         assert reader is not None
         assert open_store(settings.warehouse_store()).get("document.json") == b"{}"
-    plain = Store(url=settings.warehouse.url, **access(s3))
+    plain = Store(url=settings.warehouse.url, **s3.access)
     names = {key.rpartition("/")[2] for key in open_store(plain).list("")}
     assert f"{0:020d}.json" in names

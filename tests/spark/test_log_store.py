@@ -14,7 +14,7 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from devtools.services.s3 import S3Server
-from tests.fixtures.object_storage import access, place_in
+from tests.fixtures.object_storage import place_in
 from tideline.settings import Store
 from tideline.store.objects import ObjectStore, open_store
 from tideline.warehouse.delta.jars import delta_jars
@@ -36,7 +36,7 @@ def folder(s3: S3Server, spark_on_s3: SparkSession) -> str:
 
 @pytest.fixture
 def objects(s3: S3Server, folder: str) -> ObjectStore:
-    return open_store(Store(url=folder, **access(s3)))
+    return open_store(Store(url=folder, **s3.access))
 
 
 def race(spark: SparkSession, store: Any, folder: str, objects: ObjectStore) -> list[str]:

@@ -31,6 +31,8 @@ import re
 
 from tideline.contract.schema import TableId
 
+REBUILDS_FOLDER = "~rebuild"
+"""The folder of the warehouse that holds the shadow tables, each below its rebuild's number."""
 _NAME_BYTES_MAX = 100
 _NAME_BYTES_KEPT = 60
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
@@ -242,7 +244,7 @@ def shadow_url(warehouse_url: str, build: int) -> str:
 
     No schema's folder has such a name: what follows a ``~`` is in hex.
     """
-    return f"{warehouse_url.rstrip('/')}/~rebuild/{build:06d}"
+    return f"{warehouse_url.rstrip('/')}/{REBUILDS_FOLDER}/{build:06d}"
 
 
 def object_url(store_url: str, key: str) -> str:

@@ -15,15 +15,6 @@ from tideline.warehouse.job_jars import FormatJars, every_jar
 
 
 @pytest.fixture
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the jars of a Spark that is put together by the test."""
-    jars = tmp_path / "spark" / "jars"
-    jars.mkdir(parents=True)
-    monkeypatch.setenv("SPARK_HOME", str(jars.parent))
-    return jars
-
-
-@pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What is fetched or made, with two formats; nothing is."""
     seen: list[str] = []

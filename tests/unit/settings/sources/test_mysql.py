@@ -8,22 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.source_settings import settings
 from tideline.contract.errors import Misconfigured
-from tideline.settings import Settings, make_settings
 from tideline.settings.sources.mysql import MysqlAddress, MysqlSection, mysql_address
 
 SECRET = "hunter2-öß%@"
-
-
-def settings(url: str, **source: Any) -> Settings:
-    return make_settings(
-        {
-            "pipeline": "shop",
-            "source": {"url": url, **source},
-            "store": {"url": "s3://lake/segments"},
-            "warehouse": {"url": "s3://lake/warehouse"},
-        }
-    )
 
 
 KEYS: dict[str, Any] = {

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import traceback
-from typing import Any
 
 import pytest
 
+from tests.fixtures.source_settings import settings
 from tideline.contract.errors import Misconfigured
-from tideline.settings import Settings, make_settings
 from tideline.settings.sources.postgres import PostgresSection, PostgresTls, postgres_tls
 
 SECRET = "hunter2-öß%@"
-
-
-def settings(url: str, **source: Any) -> Settings:
-    return make_settings(
-        {
-            "pipeline": "shop",
-            "source": {"url": url, **source},
-            "store": {"url": "s3://lake/segments"},
-            "warehouse": {"url": "s3://lake/warehouse"},
-        }
-    )
 
 
 def test_all_own_keys() -> None:
