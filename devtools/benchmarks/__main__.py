@@ -18,6 +18,7 @@ from devtools.benchmarks import (
     postgres_capture,
     postgres_dump,
     postgres_latency,
+    s3_merge,
     small_merges,
     verify,
 )
@@ -29,6 +30,7 @@ _ALL = {
         postgres_capture,
         postgres_dump,
         postgres_latency,
+    s3_merge,
         mysql_capture,
         mysql_dump,
         mysql_memory,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,31 +47,45 @@ class CaptureRig:
     def dsn(self) -> str:
         return self.postgres.dsn("shop")
 
-    def settings(self, *, initial: str = "log-only", **capture: Any) -> Settings:
-        """Return settings of the pipeline ``shop`` into a local store."""
+    def settings(
+        self,
+        *,
+        initial: str = "log-only",
+        pipeline: str = "shop",
+        places: Mapping[str, Mapping[str, Any]] | None = None,
+        **capture: Any,
+    ) -> Settings:
+        """Return settings of ``pipeline``; its store and warehouse are ``places`` (sections of the
+        settings), or local folders."""
         limits = {"heartbeat_s": 1.0, "takeover_after_s": 2.0, **capture}
+        local = {name: {"url": f"file://{self.folder}/{name}"} for name in ("store", "warehouse")}
         return make_settings(
             {
-                "pipeline": "shop",
+                "pipeline": pipeline,
                 "source": {"url": self.dsn, "tables": ["public.*"], "initial": initial},
-                "store": {"url": f"file://{self.folder}/store"},
                 "control": {"url": self.valkey.url()},
-                "warehouse": {"url": f"file://{self.folder}/warehouse"},
                 "capture": limits,
+                **(local if places is None else places),
             }
         )
 
 
 @contextmanager
-def spark_application(name: str = "benchmark", **settings: str) -> Iterator[SparkSession]:
-    """Run a Spark application of two cores, with Delta."""
-    from tideline.warehouse.delta.jars import delta_jars  # not for captures alone
+def spark_application(
+    name: str = "benchmark", pipeline: Settings | None = None, **settings: str
+) -> Iterator[SparkSession]:
+    """Run a Spark application of two cores, with what the places of ``pipeline`` need, and
+    ``settings`` of Spark's."""
+    from tideline.warehouse.hadoop import s3_settings  # not for captures alone
+    from tideline.warehouse.job_jars import job_jars
     from tideline_spark.session import make_session
 
+    if pipeline is not None:
+        settings |= s3_settings(pipeline)
     spark = make_session(
         master="local[2]",
         driver_memory="3g",
-        jars=[str(jar) for jar in delta_jars()],
+        jars=[str(jar) for jar in job_jars(pipeline)],
         app_name=name,
         others=settings,
     )

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import sys
+import urllib.request
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,12 @@ _INNER_PORTS = (
     "filer.port",
     "filer.port.grpc",
     "s3.port.grpc",
+    "metricsPort",
+)
+_COUNTED = re.compile(
+    r'^SeaweedFS_s3_request_seconds_count\{bucket="(?P<bucket>[^"]*)",type="(?P<kind>[^"]*)"\}'
+    r" (?P<count>\d+)$",
+    re.MULTILINE,
 )
 
 
@@ -73,6 +82,15 @@ class S3Server(LoopbackServer):
             "access_key_id": self.access_key_id,
             "secret_access_key": self.secret_access_key,
         }
+
+    def requests(self, bucket: str) -> Counter[str]:
+        """Count the requests for ``bucket`` since the server's start, by kind in the server's
+        words: GET, HEAD, PUT, LIST, DELETE and others."""
+        metrics = f"http://{LOOPBACK}:{self._inner['metricsPort']}/metrics"
+        with urllib.request.urlopen(metrics) as answer:  # noqa: S310  loopback
+            text = answer.read().decode()
+        found = (match.groupdict() for match in _COUNTED.finditer(text))
+        return Counter({one["kind"]: int(one["count"]) for one in found if one["bucket"] == bucket})
 
     def _bring_up(self) -> None:
         if self._fixed_port:
