@@ -30,7 +30,7 @@ _ALL = {
         postgres_capture,
         postgres_dump,
         postgres_latency,
-    s3_merge,
+        s3_merge,
         mysql_capture,
         mysql_dump,
         mysql_memory,

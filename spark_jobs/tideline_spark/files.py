@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from tideline.contract.errors import CorruptData
 from tideline_spark.failures import explain
+from tideline_spark.hadoop_files import find_status, read_file
 
 DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
 _OBJECT_STORES = ("s3", "s3a", "gs", "abfs", "abfss")
@@ -35,27 +36,23 @@ def spark_path(url: str) -> str:
 
 def read_document(spark: SparkSession, url: str) -> bytes:
     """Read the bytes at ``url``. Raises CorruptData when nothing is there or it is too large."""
+    if (data := find_document(spark, url)) is None:
+        raise CorruptData(f"nothing is at {url}")
+    return data
+
+
+def find_document(spark: SparkSession, url: str) -> bytes | None:
+    """Read the bytes at ``url``; None where nothing is. Raises CorruptData when they are too
+    many."""
     try:
         files, path = _open(spark, url)
-        size = files.getFileStatus(path).getLen()
-        if size > DOCUMENT_BYTES_MAX:
+        if (status := find_status(files, path)) is None:
+            return None
+        if (size := status.getLen()) > DOCUMENT_BYTES_MAX:
             raise CorruptData(f"{url} has {size} bytes, more than a document may")
-        stream = files.open(path)
-        try:
-            return bytes(stream.readAllBytes())
-        finally:
-            stream.close()
+        return read_file(files, status)
     except Py4JJavaError as error:
         raise explain(error, f"reading {url}") from None
-
-
-def exists(spark: SparkSession, url: str) -> bool:
-    """Return whether anything lies at ``url``."""
-    try:
-        files, path = _open(spark, url)
-        return bool(files.exists(path))
-    except Py4JJavaError as error:
-        raise explain(error, f"looking for {url}") from None
 
 
 def write_document(spark: SparkSession, url: str, data: bytes) -> None:

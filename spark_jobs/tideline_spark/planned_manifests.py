@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tideline.contract import layout
 from tideline.contract.manifest import digest
 from tideline.contract.plan import Plan
-from tideline_spark.files import exists, read_document
+from tideline_spark.files import find_document
 
 
 class PlannedManifests:
@@ -36,6 +36,6 @@ class PlannedManifests:
         if number not in self._known:
             key = layout.manifest_key(self._plan.pipeline, number)
             url = layout.object_url(self._plan.store_url, key)
-            there = exists(self._spark, url)
-            self._known[number] = digest(read_document(self._spark, url)) if there else ""
+            found = find_document(self._spark, url)
+            self._known[number] = "" if found is None else digest(found)
         return self._known[number]

@@ -12,6 +12,7 @@ from tideline.contract.errors import InvariantBroken
 from tideline.contract.external_commits import COMMITS_MAX, TableCommit
 from tideline.contract.plan import CommitMetadata
 from tideline.warehouse.delta.log import commit_file, parse_commit
+from tideline_spark.hadoop_files import find_status, read_file
 from tideline_spark.schemas import quote
 
 METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -53,14 +54,10 @@ class DeltaAccess:
         files, _ = self.folder()
         for number in range(version, max(-1, version - COMMITS_MAX), -1):
             file = self.jvm.org.apache.hadoop.fs.Path(self.path, commit_file(number))
-            if not files.exists(file):
+            if (status := find_status(files, file)) is None:
                 return
-            stream = files.open(file)
-            try:
-                at_us = 1_000 * int(files.getFileStatus(file).getModificationTime())
-                yield parse_commit(number, bytes(stream.readAllBytes()), at_us)
-            finally:
-                stream.close()
+            at_us = 1_000 * int(status.getModificationTime())
+            yield parse_commit(number, read_file(files, status), at_us)
 
     def folder(self) -> tuple[Any, Any]:
         """Return Hadoop's file system for the table, and the table's path in it."""
