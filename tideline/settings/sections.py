@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from tideline.contract.request import CHUNK_ROWS_MAX, DELAY_MS_MAX
 from tideline.settings.addresses import split_url
 from tideline.settings.base import Count, Days, Effect, MiB, Seconds, Section
+from tideline.settings.catalog import CatalogSettings
 from tideline.settings.object_storage import ObjectStorage
 from tideline.settings.redis_url import check_redis
 from tideline.settings.secrets import hidden, known, secret_of, with_password
@@ -98,6 +99,8 @@ class Warehouse(ObjectStorage):
 
     url: str
     """The folder of the tables: `file:///absolute/path` or `s3://bucket/prefix`."""
+    catalog: CatalogSettings = CatalogSettings()
+    """The catalog in which the tables are registered."""
 
     @field_validator("url")
     @classmethod
@@ -113,6 +116,10 @@ class Warehouse(ObjectStorage):
             # It stands in plans, and in output. (Azure's containers stand before an @.)
             raise ValueError("must not hold credentials: they go into access_key_id and so on")
         return url.rstrip("/")
+
+    def secrets(self) -> list[str]:
+        """See `ObjectStorage`; the catalog's among them."""
+        return [*super().secrets(), *self.catalog.secrets()]
 
 
 class Capture(Section):

@@ -11,6 +11,7 @@ from tideline.contract.modes import Mode
 from tideline.contract.patterns import matches
 from tideline.contract.schema import TableId
 from tideline.settings.base import Effect, Seconds, Section
+from tideline.settings.catalog import CatalogNameText
 
 Reaction = Literal["apply", "park", "ignore"]
 """Reactions to a change of a table's columns: the warehouse's table follows; it stops before the
@@ -60,6 +61,9 @@ class TableSettings(Section):
     """
     slo_within_s: Seconds | None = None
     """The value in place of ``slo.within_s``."""
+    catalog_name: Annotated[CatalogNameText | None, Effect.COMMAND] = None
+    """The table's name in the catalog, as ``schema.table``, in place of the one that the templates
+    of ``warehouse.catalog`` make."""
 
 
 def settings_of(table: TableId, entries: Mapping[str, TableSettings]) -> TableSettings:

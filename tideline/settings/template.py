@@ -18,6 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from tideline.settings import settings_model
 from tideline.settings.base import Section
+from tideline.settings.effects import keys_of
 from tideline.settings.source_kinds import SOURCE_KINDS
 
 _HEAD = """\
@@ -30,7 +31,7 @@ _TABLES = """\
 # mode = "current"
 """
 _WIDTH = 98
-_SECRET = ("password", "access_key_id", "secret_access_key", "api_key")
+_SECRET = ("password", "access_key_id", "secret_access_key", "api_key", "token")
 """Keys that belong in the environment."""
 
 
@@ -51,8 +52,8 @@ def _section(
 ) -> Iterator[str]:
     yield from _comment(inspect.getdoc(section))
     yield f"[{name}]"
-    for key, field in section.model_fields.items():
-        if key in _SECRET or _of_others(field, kind):
+    for key, field, _ in keys_of(section):
+        if key.rpartition(".")[2] in _SECRET or _of_others(field, kind):
             continue
         yield from _comment(field.description)
         if key in given:

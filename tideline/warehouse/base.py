@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.external_commits import COMMITS_MAX, TableCommit
 
 
+ColumnType = str | Mapping[str, Any]
+"""A column's type as Spark's JSON has it: ``"long"``, ``{"type": "array", …}``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column as readers of the table see it; ``comment`` is empty without one."""
+
+    name: str
+    type: ColumnType
+    nullable: bool = True
+    comment: str = ""
+
+
 class TableReader(Protocol):
     """One version of a table: the newest one when it was opened.
 
-    ``version`` is its number, ``properties`` are the table's; ``readers_need_vectors``: whether a
-    reader has to know deletion vectors.
+    ``version`` is its number, ``properties`` and ``comment`` ("" without one) are the table's;
+    ``readers_need_vectors``: whether a reader has to know deletion vectors.
     Every call raises Unavailable where the table's log cannot be read.
     """
 
@@ -24,7 +39,14 @@ class TableReader(Protocol):
     def properties(self) -> Mapping[str, str]: ...
 
     @property
+    def comment(self) -> str: ...
+
+    @property
     def readers_need_vectors(self) -> bool: ...
+
+    def columns(self) -> Sequence[TableColumn]:
+        """Return the columns, in order."""
+        ...
 
     def applied(self, app_id: str) -> int | None:
         """Return the manifest that the table has applied under ``app_id``."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from urllib.parse import unquote, urlsplit
 
@@ -12,7 +13,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tideline.contract.external_commits import COMMITS_MAX, TableCommit
 from tideline.contract.manifest import digest
-from tideline.warehouse.base import unreadable
+from tideline.warehouse.base import TableColumn, unreadable
 from tideline.warehouse.delta.log import DELETION_VECTORS, LOG_FOLDER, commit_file, parse_commit
 
 
@@ -42,7 +43,9 @@ class DeltaReader:
         self._url = url
         self._table = table
         self.version = int(table.version())
-        self.properties: Mapping[str, str] = table.metadata().configuration
+        metadata = table.metadata()
+        self.properties: Mapping[str, str] = metadata.configuration
+        self.comment = str(metadata.description or "")
 
     @property
     def readers_need_vectors(self) -> bool:
@@ -50,6 +53,20 @@ class DeltaReader:
         with _reading(self._url):
             features = self._table.protocol().reader_features or ()
         return "deletionVectors" in features or self.properties.get(DELETION_VECTORS) == "true"
+
+    def columns(self) -> Sequence[TableColumn]:
+        """See `TableReader`."""
+        with _reading(self._url):
+            fields = json.loads(self._table.schema().to_json())["fields"]
+        return [
+            TableColumn(
+                name=one["name"],
+                type=one["type"],
+                nullable=bool(one["nullable"]),
+                comment=str(one.get("metadata", {}).get("comment", "")),
+            )
+            for one in fields
+        ]
 
     def applied(self, app_id: str) -> int | None:
         """See `TableReader`."""

@@ -1,0 +1,1 @@
+"""Catalogs that give the warehouse's tables names: Hive's metastore, Unity Catalog, AWS Glue."""
