@@ -20,6 +20,7 @@ pytest_plugins = [
     "tests.fixtures.spark",
     "tests.fixtures.object_storage",
     "tests.fixtures.blocks",
+    "tests.fixtures.catalogs",
 ]
 
 

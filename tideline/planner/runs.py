@@ -4,15 +4,16 @@ listing all."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 
 from tideline.contract import layout
 from tideline.contract.document import with_checksum
 from tideline.contract.plan import Plan
-from tideline.contract.receipt import Receipt, stored_documents
+from tideline.contract.receipt import Receipt, encode_receipt, stored_documents
 from tideline.contract.timeliness import MergeRun, decode_run, encode_run
 from tideline.openlineage import AnyReceipt, run_with_lineage
+from tideline.planner.registration import register
 from tideline.settings import Settings
 from tideline.store.objects import open_store
 
@@ -34,7 +35,8 @@ def run_merge(
     stores: bool = True,
 ) -> AnyReceipt:
     """Have ``execute`` run ``plan``, and do what is due after every merge: events of lineage, the
-    run on record, its receipt in the store. Returns the receipt, None where the run left none.
+    run on record, its receipt in the store, the tables in the catalog. Returns the receipt, None
+    where the run left none.
 
     A separate Spark job does the last two itself: ``stores`` is False then. ``report`` receives
     other problems, in words.
@@ -42,7 +44,19 @@ def run_merge(
     receipt = run_with_lineage(settings, plan, execute, report)
     if stores and receipt is not None:
         store_receipt(settings, receipt)
-    return receipt
+    return None if receipt is None else registered(settings, receipt)
+
+
+def registered(
+    settings: Settings, receipt: Receipt, tables: Collection[str] | None = None
+) -> Receipt:
+    """Register the pipeline's tables in the catalog, all of them or ``tables``; return the receipt,
+    which is in the store already, with what could not be registered among its warnings."""
+    warned = register(settings, tables).added_to(receipt)
+    if warned != receipt:
+        key = layout.receipt_key(receipt.pipeline, receipt.plan_id)
+        open_store(settings.store).put(key, with_checksum(encode_receipt(warned)))
+    return warned
 
 
 def store_receipt(settings: Settings, receipt: Receipt) -> None:
