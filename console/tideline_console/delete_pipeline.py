@@ -10,12 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 
 from redis.exceptions import NoPermissionError
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import Manifest
 from tideline.control import ControlClient
+from tideline.planner.registration import drop_entry, own_entries
 from tideline.redis_client import connect, redis_errors
 from tideline.settings import Settings
 from tideline.store.chain import Chain
@@ -72,9 +74,18 @@ def find_steps(
     yield from administration_of(settings).removals(incarnation)
     yield from _queue_removal(settings)
     if targets:
+        yield from _entry_removals(settings, incarnation)
         yield from target_removals(settings, incarnation)
     if chain:
         yield from chain_removal(settings)
+
+
+def _entry_removals(settings: Settings, incarnation: str | None) -> Iterator[Removal]:
+    """Yield the catalog's entries of the pipeline, before the tables: the other way round, names
+    would lead nowhere. The chain has the names, and goes last."""
+    for own in own_entries(settings, incarnation):
+        what = f"the entry {own.name} of {own.table} in the catalog"
+        yield Removal("entry", what, partial(drop_entry, settings, own.name))
 
 
 def refuse_running(settings: Settings, tail: Manifest | None) -> None:

@@ -39,6 +39,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "pymysqlreplication": ("mysql",),
     "pyspark": ("spark",),
     "botocore": ("aws",),
+    "pymetastore": ("hive",),
+    "thrift": ("hive",),
     "openlineage": ("lineage",),
     "requests": ("lineage",),
 }

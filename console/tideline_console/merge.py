@@ -11,6 +11,7 @@ from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt
 from tideline.planner import pending_requests, plan_merge
 from tideline.planner.pending import ask_for_pending
+from tideline.planner.registration import Registration, register
 from tideline.planner.runs import record_delayed, run_merge
 from tideline.settings import Settings
 from tideline_console.output import say
@@ -33,6 +34,7 @@ def run(settings: Settings, tables: Sequence[str]) -> int:
         say(f"nothing to merge up to manifest {plan.to_manifest}")
         record_delayed(settings, plan)
         print_delayed(plan)
+        print_registration(register(settings, scope))
         ask_for_pending(settings, pending_requests(settings, scope), say)
         return EXIT_FAILED if plan.strayed else 0
     say(f"plan {plan_id}: {len(plan.tables)} tables up to manifest {plan.to_manifest}")
@@ -100,6 +102,14 @@ def _print_receipt(receipt: Receipt) -> None:
             say(f"{one.table}: {warning}")
         for change in one.external_changes:
             say(f"{one.table}: changed by someone else: {change}")
+
+
+def print_registration(found: Registration) -> None:
+    """Print which tables were registered in the catalog, and which could not be."""
+    for table, name in sorted(found.made.items()):
+        say(f"{table} is registered in the catalog as {name}")
+    for line in found.lines():
+        say(line)
 
 
 def print_delayed(plan: Plan) -> None:

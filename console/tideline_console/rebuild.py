@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from tideline.contract.plan import PlannedSwap
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.planner import begin_rebuild, next_step
+from tideline.planner.registration import register
 from tideline.planner.runs import store_receipt
 from tideline.settings import Settings
 from tideline_console.arguments import RebuildOptions
-from tideline_console.merge import print_delayed, run_in
+from tideline_console.merge import print_delayed, print_registration, run_in
 from tideline_console.output import say
 from tideline_console.spark import spark_session
 
@@ -37,6 +38,7 @@ def run(settings: Settings, table: str, options: RebuildOptions) -> int:
             plan = next_step(settings, record, accept_differences=options.accept_differences)
             if plan is None:
                 say(f"{table} is rebuilt, as {record.mode.value}")
+                print_registration(register(settings, [record.table]))
                 return 0
             if plan.delayed:
                 print_delayed(plan)

@@ -51,7 +51,7 @@ class PlanJobOperator(SparkJobOperator):
         """
         from tideline.planner import read_receipt
         from tideline.planner.pending import ask_for_pending
-        from tideline.planner.runs import run_merge
+        from tideline.planner.runs import registered, run_merge
 
         receipt = read_receipt(hook.settings, plan.plan_id)
         if receipt is None or any(one.outcome is Outcome.FAILED for one in receipt.tables):
@@ -62,9 +62,12 @@ class PlanJobOperator(SparkJobOperator):
                 self.warn,
                 stores=False,
             )
+        else:  # An earlier try was killed before it came to the rest.
+            receipt = registered(hook.settings, receipt)
         if receipt is None:
             raise AirflowException(f"the Spark job left no receipt of plan {plan.plan_id}")
         self._lineage.append((hook.settings.source, plan, receipt))
+        self._warn_of(receipt)
         _report(receipt, context)
         ask_for_pending(hook.settings, reread_requests(receipt), self.warn)
         return receipt
@@ -87,6 +90,21 @@ class PlanJobOperator(SparkJobOperator):
     def warn(self, text: str) -> None:
         """Log ``text``, which may hold others' names, as a warning."""
         self.log.warning("%s", log_line(text))
+
+    def _warn_of(self, receipt: Receipt) -> None:
+        """Log what went wrong besides the merge."""
+        for text in receipt.warnings:
+            self.warn(text)
+        for one in receipt.tables:
+            for text in one.warnings:
+                self.warn(f"{one.table}: {text}")
+
+    def register(self, hook: TidelineHook, tables: Sequence[str] | None) -> None:
+        """Register tables that no plan was run for in the catalog; log what could not be."""
+        from tideline.planner.registration import register
+
+        for line in register(hook.settings, tables).lines():
+            self.warn(line)
 
     def submit_plan(self, hook: TidelineHook, plan_id: str, context: Any) -> Receipt | None:
         """Run the stored plan of that id; return its receipt, None where the job left none."""
@@ -201,6 +219,7 @@ class MergeOperator(PlanJobOperator):
         from tideline.planner.runs import record_delayed
 
         record_delayed(hook.settings, plan)
+        self.register(hook, scope)
         ask_for_pending(hook.settings, pending_requests(hook.settings, scope), self.warn)
         raise AirflowSkipException("nothing to merge: every table is up to date or delayed")
 

@@ -90,6 +90,7 @@ class RebuildOperator(PlanJobOperator):
                 raise AirflowException("the table is merged faster than it can be rebuilt")
             self._step(hook, plan.plan_id, context)
             done.append(plan.plan_id)
+        self.register(hook, [record.table])
         mode = record.mode.value
         return {"table": record.table, "build": record.build, "mode": mode, "plans": done}
 

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
 
 from tests.fixtures.catalogs import CatalogPlace
 from tests.fixtures.parts import History, Row, Shaped, schema_of
@@ -29,10 +30,21 @@ from tideline.planner.registration import (
 from tideline.settings import Settings, make_settings
 from tideline.warehouse.base import TableColumn
 
+
+def field(name: str, kind: str, comment: str | None = None, *, nullable: bool = True) -> Field:
+    """A column of Delta's."""
+    return Field(
+        name,
+        PrimitiveType(kind),
+        nullable=nullable,
+        metadata={"comment": comment} if comment else {},
+    )
+
+
 FIELDS = [
-    Field("id", "long", nullable=False, metadata={"comment": "the key\nof it"}),
-    Field("amount", "decimal(12,2)"),
-    Field("a,b", "timestamp_ntz"),
+    field("id", "long", "the key\nof it", nullable=False),
+    field("amount", "decimal(12,2)"),
+    field("a,b", "timestamp_ntz"),
 ]
 
 
@@ -45,7 +57,7 @@ class Shop:
         place: CatalogPlace,
         tables: Sequence[str] = ("public.orders",),
         *,
-        names: Mapping[str, str] | None = None,
+        names: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> None:
         self.place = place
@@ -57,7 +69,7 @@ class Shop:
             self.history.commit(Row(table, "c", {"id": 1}))
         self.use({"schema_name": f"{self.schema}_{{schema}}", **(names or {})})
 
-    def use(self, names: Mapping[str, str], tables: Mapping[str, Any] | None = None) -> None:
+    def use(self, names: Mapping[str, Any], tables: Mapping[str, Any] | None = None) -> None:
         """Use these templates of names, and entries by table."""
         old = self.history.settings
         self.history.settings = make_settings(
@@ -124,10 +136,10 @@ def test_a_table_is_registered_once_and_kept_up_to_date(shop: Shop) -> None:
     assert same_place(first.location, shop.history.target("public.orders"))
     assert first.owner == ("shop", "one", "public.orders")
     assert register(shop.settings) == Registration()
-    shop.make("public.orders", [*FIELDS, Field("more", "string")])
+    shop.make("public.orders", [*FIELDS, field("more", "string")])
     assert register(shop.settings).made == {"public.orders": shop.name()}
     second = shop.entry()
-    shop.make("public.orders", [*FIELDS, Field("more", "string")], comment=None)
+    shop.make("public.orders", [*FIELDS, field("more", "string")], comment=None)
     assert register(shop.settings).made == {"public.orders": shop.name()}
     assert len({first.fingerprint, second and second.fingerprint}) == 2
     assert register(shop.settings) == Registration()
@@ -258,7 +270,7 @@ def test_own_entries_are_dropped_and_no_others(shop: Shop) -> None:
 def test_many_tables_and_a_wide_one(tmp_path: Path, catalog_place: CatalogPlace) -> None:
     tables = [f"public.t{number}" for number in range(12)]
     shop = Shop(tmp_path, catalog_place, tables)
-    wide = [Field(f"column_{number}", "string", metadata={"comment": "é" * 300}) for number in range(60)]
+    wide = [field(f"column_{number}", "string", "é" * 300) for number in range(60)]
     for table in tables:
         shop.make(table, wide, comment="x" * 4_000)
     assert len(register(shop.settings).made) == 12
@@ -270,12 +282,10 @@ def test_a_catalog_that_does_not_answer_is_a_warning(
     tmp_path: Path, catalog_place: CatalogPlace
 ) -> None:
     shop = Shop(tmp_path, catalog_place).made()
-    away = {"url": "thrift://127.0.0.1:1" if catalog_place.kind == "hive" else "http://127.0.0.1:1"}
-    away |= {"ca_file": None} if catalog_place.kind == "unity" else {}
-    keys = {"timeout_s": 1, **{k: v for k, v in away.items() if v}}
-    shop.use(keys)
+    scheme = "thrift" if catalog_place.kind == "hive" else "http"
     if catalog_place.kind == "glue":
         pytest.skip("moto answers for every address")
+    shop.use({"url": f"{scheme}://127.0.0.1:1", "timeout_s": 1})
     found = register(shop.settings)
     assert found.failed is not None and "does not answer" in found.failed
     receipt = Receipt("p", "shop", "one", (TableReceipt("public.orders", Outcome.APPLIED, 1, 1),))

@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
-    do_GET = do_POST = do_DELETE = _serve  # noqa: N815
+    do_GET = do_POST = do_DELETE = _serve
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing."""

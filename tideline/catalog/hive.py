@@ -9,6 +9,7 @@ from typing import Any
 
 from pymetastore.hive_metastore import ThriftHiveMetastore, ttypes
 from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+from thrift.protocol.TProtocol import TProtocolException
 from thrift.Thrift import TException
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TTransportException
@@ -24,7 +25,10 @@ _PORT = 9083
 _NAMES_MAX = 300
 """Names of one request."""
 _WORDS_MAX = 300
+_ANSWER_MAX = 64 * 1024 * 1024
 _COLUMN = "col"
+_NO_STATISTICS = ttypes.EnvironmentContext(properties={"DO_NOT_UPDATE_STATS": "true"})
+"""It would count the files of the placeholder."""
 
 
 class HiveCatalog:
@@ -37,7 +41,7 @@ class HiveCatalog:
         socket = TSocket(parts.hostname, parts.port or _PORT)
         socket.setTimeout(1_000 * catalog.timeout_s)
         self._transport = TBufferedTransport(socket)
-        self._client = ThriftHiveMetastore.Client(TBinaryProtocol(self._transport))
+        self._client = ThriftHiveMetastore.Client(_protocol(self._transport))
 
     def check(self) -> str:
         """See `Catalog`."""
@@ -81,7 +85,9 @@ class HiveCatalog:
                 **(found.sd.serdeInfo.parameters or {}),
                 **wanted.sd.serdeInfo.parameters,
             }
-            self._client.alter_table(name.schema, name.table, found)
+            self._client.alter_table_with_environment_context(
+                name.schema, name.table, found, _NO_STATISTICS
+            )
 
     def drop(self, name: CatalogName) -> None:
         """See `Catalog`."""
@@ -125,11 +131,11 @@ class HiveCatalog:
             if not self._transport.isOpen():
                 self._transport.open()
             yield
-        except (TTransportException, OSError) as error:
+        except (TTransportException, TProtocolException, OSError, EOFError) as error:
             self.close()
             raise Unavailable(
                 f"the Hive metastore at {self._url} does not answer: {type(error).__name__}",
-                hint="check that it runs, and the key url of warehouse.catalog",
+                hint="check that one runs at that address, the key url of warehouse.catalog",
             ) from None
         except TException as error:
             why = str(getattr(error, "message", "") or "")[:_WORDS_MAX]
@@ -137,6 +143,13 @@ class HiveCatalog:
                 f"the Hive metastore at {self._url} refuses: {type(error).__name__}: {why}",
                 hint="check what this user may do there, and where its schemas lie",
             ) from None
+
+
+def _protocol(transport: Any) -> TBinaryProtocol:
+    """Return the protocol, with limits: what is no metastore answers with lengths of gigabytes."""
+    return TBinaryProtocol(
+        transport, string_length_limit=_ANSWER_MAX, container_length_limit=_ANSWER_MAX
+    )
 
 
 def _entry(found: Any) -> Entry:

@@ -44,9 +44,7 @@ def _glue(settings: Settings) -> Catalog:
 _PLAIN = re.compile(r"[a-z0-9_]+")
 _PLAIN_WORDS = "ASCII letters, digits and _"
 KINDS: Mapping[str, CatalogType] = {
-    "hive": CatalogType(
-        NameRule(_PLAIN, 128, 128, f"{_PLAIN_WORDS}, 128 of them"), _hive, "hive"
-    ),
+    "hive": CatalogType(NameRule(_PLAIN, 128, 128, f"{_PLAIN_WORDS}, 128 of them"), _hive, "hive"),
     "unity": CatalogType(
         NameRule(
             re.compile(r"[^./\s\x00-\x1f\x7f]+"), 255, 255, "255 characters but . / and spaces"

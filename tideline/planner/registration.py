@@ -31,6 +31,7 @@ from tideline.store.objects import open_store
 from tideline.warehouse.registry import open_reader
 
 _MERGED = (Outcome.APPLIED, Outcome.ALREADY_APPLIED)
+_NOTHING = "nothing is registered in the catalog"
 _TRIES = 2
 """Another run of ours may be faster with a new entry: it is looked at once more."""
 
@@ -55,14 +56,16 @@ class Registration:
         merged = {one.table for one in receipt.tables if one.outcome in _MERGED}
         found = dict(self.problems)
         if self.failed is not None:
-            found = {table: self.failed for table in merged} | found
+            found = dict.fromkeys(merged, self.failed) | found
         tables = tuple(
             replace(one, warnings=(*one.warnings, found[one.table]))
             if one.table in merged & set(found)
             else one
             for one in receipt.tables
         )
-        others = [f"{table}: {text}" for table, text in sorted(found.items()) if table not in merged]
+        others = [
+            f"{table}: {text}" for table, text in sorted(found.items()) if table not in merged
+        ]
         if self.failed is not None and not merged:
             others.insert(0, self.failed)
         return replace(receipt, tables=tables, warnings=(*receipt.warnings, *others))
@@ -71,14 +74,16 @@ class Registration:
 def register(settings: Settings, tables: Collection[str] | None = None) -> Registration:
     """Bring the catalog's entries up to date: of all tables that are merged, or of ``tables``.
 
-    Raises nothing of ours: no merge fails because of its catalog.
+    Raises nothing: no merge fails because of its catalog.
     """
     if kind_of(settings) is None:
         return Registration()
     try:
         return _Registering(settings).run(tables)
     except TidelineError as error:
-        return Registration(failed=f"nothing is registered in the catalog: {error}")
+        return Registration(failed=f"{_NOTHING}: {error}")
+    except Exception as error:  # noqa: BLE001  of a client's: its text may hold anything
+        return Registration(failed=f"{_NOTHING}: {type(error).__name__}")
 
 
 def unregistered(settings: Settings) -> Registration:
@@ -216,10 +221,7 @@ def _stranger(name: CatalogName, table: str, wanted: CatalogTable, found: Entry)
     )
     if (pipeline, theirs) == (wanted.owner[0], table) and not away:
         return None
-    if pipeline:
-        whose = f"that of {theirs} of pipeline {pipeline}"
-    else:
-        whose = "somebody else's"
+    whose = f"that of {theirs} of pipeline {pipeline}" if pipeline else "somebody else's"
     at = found.location or "no address"
     remedy = f"give this table another name: {other}, or warehouse.catalog.table_name"
     if not away and not pipeline:

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.external_commits import COMMITS_MAX, TableCommit
 
-
 ColumnType = str | Mapping[str, Any]
 """A column's type as Spark's JSON has it: ``"long"``, ``{"type": "array", …}``."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 
 from tests.conformance.toy_format.log import ToyLog
 from tideline.contract.external_commits import COMMITS_MAX, TableCommit
 from tideline.contract.manifest import digest
+from tideline.warehouse.base import TableColumn
 
 
 class ToyReader:
@@ -19,6 +21,16 @@ class ToyReader:
         self._newest = log.newest()
         self.version = self._newest.version
         self.properties: Mapping[str, str] = self._newest.properties
+        self.comment = self._newest.comments.get("", "")
+
+    def columns(self) -> Sequence[TableColumn]:
+        newest = self._newest
+        return [
+            TableColumn(
+                name, json.loads(kind), name not in newest.firm, newest.comments.get(name, "")
+            )
+            for name, kind, _ in newest.columns
+        ]
 
     def applied(self, app_id: str) -> int | None:
         return self._newest.applied.get(app_id)

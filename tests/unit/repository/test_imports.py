@@ -74,6 +74,11 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.settings.reference": frozenset({"sys"}),
     # Drivers.
     "tideline.aws_profile": frozenset({"botocore.exceptions", "botocore.session"}),
+    "tideline.catalog.glue": frozenset(
+        {"botocore.config", "botocore.exceptions", "botocore.session"}
+    ),
+    "tideline.catalog.hive": frozenset({"pymetastore.hive_metastore", "thrift"}),
+    "tideline.catalog.unity": frozenset({"http.client", "ssl", "urllib.error", "urllib.request"}),
     "tideline.redis_client": frozenset({"pathlib", "redis", "ssl"}),
     "tideline.control.client": frozenset({"time"}),
     "tideline.control.queue": frozenset({"redis", "time"}),
