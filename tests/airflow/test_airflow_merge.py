@@ -33,6 +33,7 @@ from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.contract.schema import Column, TableSchema
 from tideline.java import java_home
 from tideline.local_spark import archive_location, archive_option
+from tideline.planner import registration
 from tideline.planner.runs import recent_runs
 from tideline.spark_versions import installed_spark
 from tideline.warehouse.delta.jars import delta_jars
@@ -327,6 +328,30 @@ def test_a_merge_is_done_though_nobody_can_be_asked(
         line for line in reported if "the worker could not be asked to read them again" in line
     ]
     assert [level_of(line) for line in lines] == ["warning"]
+
+
+def test_the_catalog_s_troubles_are_warnings_of_every_kind_of_run(
+    submit: Submit, config: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of a merge, of one that an earlier try has done, and of a task without a merge."""
+    catalog = '[warehouse.catalog]\nkind = "unity"\nurl = "http://127.0.0.1:1"\nname = "main"\n'
+    config.write_text(f"{config.read_text()}\n{catalog}token = 'canary-5e'\n")
+    away = Unavailable("the catalog is away")
+    monkeypatch.setattr(registration, "_tables", lambda _: (_ for _ in ()).throw(away))
+    submit.shall({"public.orders": "applied"})
+    merge = MergeOperator(task_id="merge", tables=["public.orders"], config=str(config))
+    for number in (1, 2):
+        merge.execute(TaskContext(merge, try_number=number).values)
+    every = MergeOperator(task_id="merge", config=str(config))
+    with pytest.raises(AirflowSkipException):
+        every.execute(TaskContext(every).values)
+    printed = capfd.readouterr().out
+    assert "canary" not in printed
+    lines = [line for line in printed.splitlines() if "the catalog is away" in line]
+    assert [level_of(line) for line in lines] == ["warning"] * 3
+    assert len(submit.calls) == 1
+    receipt = planner.read_receipt(TidelineHook(str(config)).settings, submit.plans[0])
+    assert receipt is not None and len(receipt.tables[0].warnings) == 1
 
 
 def test_what_is_done_is_not_run_again(merge: MergeOperator, submit: Submit) -> None:

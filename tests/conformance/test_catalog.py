@@ -165,7 +165,7 @@ def test_a_strangers_entry_is_named_and_left(shop: Shop, theirs: str) -> None:
         before = shop.entry()
         found = register(shop.settings)
         assert not found.made
-        whose = "pipeline market" if theirs == "market" else "somebody else's"
+        whose = "pipeline market" if theirs == "market" else "someone else's"
         assert whose in found.problems["public.orders"]
         assert f"{shop.name()} in the catalog" in found.problems["public.orders"]
         assert shop.entry() == before

@@ -22,8 +22,13 @@ from devtools.services.postgres import PostgresServer
 from tests.fixtures.capture import Pipeline, PipelineFactory, poll
 from tests.fixtures.mysql_servers import WATERMARK_DATABASE, MysqlDatabase
 from tests.fixtures.services import Database
+from tests.support.unity_server import UnityServer
+from tideline.catalog.base import CatalogTable
+from tideline.catalog.names import CatalogName
+from tideline.catalog.registry import open_catalog
 from tideline.contract.errors import Misconfigured
 from tideline.redis_client import connect
+from tideline.settings.catalog import CatalogSettings
 from tideline.settings.sources.mysql import MysqlSection
 from tideline_capture.sources.registry import administration_of
 from tideline_console.delete_pipeline import EXIT_LEFT, run
@@ -140,6 +145,33 @@ def test_it_shows_first_and_removes_nothing(
     assert f"the replication slot tideline_{shop.settings.pipeline}" in printed
     assert "--yes does it" in printed
     assert "public/others" not in printed
+
+
+def test_entries_of_a_catalog_go_before_their_tables(
+    shop: Pipeline[Database], unity_server: UnityServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, token = unity_server, unity_server.token
+    catalog = CatalogSettings(
+        kind="unity", url=server.url, name=server.name, token=SecretStr(token)
+    )
+    place = shop.settings.warehouse.model_copy(update={"catalog": catalog})
+    settings = shop.settings.model_copy(update={"warehouse": place})
+    target = warehouse_of(shop) / "public" / "orders"
+    owner = (settings.pipeline, shop.manifest().incarnation, "public.orders")
+    with open_catalog(settings) as client:
+        for name, pipeline in (("orders", owner[0]), ("items", "another")):
+            entry = CatalogTable(target.as_uri(), "delta", (pipeline, *owner[1:]), ())
+            assert client.create(CatalogName("public", name), entry)
+    server.token = "changed"
+    with pytest.raises(Misconfigured, match="refuses the token"):
+        run(settings, chain=True, targets=True, yes=True)
+    assert target.is_dir(), "nothing is removed while its name cannot be"
+    server.token = token
+    assert run(settings, chain=True, targets=True, yes=True) == 0
+    printed = capsys.readouterr().out
+    assert printed.index("removed entry: the entry public.orders") < printed.index("removed target")
+    assert list(server.tables) == [f"{server.name}.public.items"]
+    assert left(shop) == []
 
 
 def test_chain_and_targets_stay_unless_asked_for(

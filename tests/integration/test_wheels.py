@@ -90,7 +90,7 @@ def test_the_bare_install_has_contract_settings_and_command(wheels: Wheels, tmp_
 
 def test_every_module_imports_where_all_extras_are(wheels: Wheels, tmp_path: Path) -> None:
     programs = environment(
-        wheels.folder / "full", f"{wheels.core}[postgres,mysql,planner,spark,lineage]"
+        wheels.folder / "full", f"{wheels.core}[postgres,mysql,planner,spark,lineage,aws,hive]"
     )
     done = run(programs / "python", "-c", IMPORT_ALL, *PACKAGES)
     assert done.returncode == 0 and modules(done.stdout) > 300, done.stderr

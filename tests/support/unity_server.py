@@ -35,6 +35,7 @@ class UnityServer:
         self.name, self.token = name, token
         self.schemas: dict[str, dict[str, Any]] = {}
         self.tables: dict[str, dict[str, Any]] = {}
+        self.redirects_to: str | None = None
         handler = type("Handler", (_Handler,), {"unity": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -121,8 +122,12 @@ class _Handler(BaseHTTPRequestHandler):
             body = json.loads(raw) if raw else None
             assert self.path.startswith(_API)
             status, answer = self.unity.answer(self.command, self.path.removeprefix(_API), body)
+        if self.unity.redirects_to is not None:
+            status, answer = 302, {}
         text = json.dumps(answer).encode()
         self.send_response(status)
+        if self.unity.redirects_to is not None:
+            self.send_header("Location", f"{self.unity.redirects_to}{self.path}")
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)

@@ -221,7 +221,7 @@ def _stranger(name: CatalogName, table: str, wanted: CatalogTable, found: Entry)
     )
     if (pipeline, theirs) == (wanted.owner[0], table) and not away:
         return None
-    whose = f"that of {theirs} of pipeline {pipeline}" if pipeline else "somebody else's"
+    whose = f"that of {theirs} of pipeline {pipeline}" if pipeline else "someone else's"
     at = found.location or "no address"
     remedy = f"give this table another name: {other}, or warehouse.catalog.table_name"
     if not away and not pipeline:

@@ -61,7 +61,7 @@ class TableSettings(Section):
     """
     slo_within_s: Seconds | None = None
     """The value in place of ``slo.within_s``."""
-    catalog_name: Annotated[CatalogNameText | None, Effect.COMMAND] = None
+    catalog_name: CatalogNameText | None = None
     """The table's name in the catalog, as ``schema.table``, in place of the one that the templates
     of ``warehouse.catalog`` make."""
 

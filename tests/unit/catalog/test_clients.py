@@ -1,0 +1,136 @@
+"""The catalogs' clients where a server is not what the settings say, or refuses."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.support.unity_server import UnityServer
+from tests.unit.catalog.test_names import settings_with
+from tideline.catalog.columns import hive_type, sql_type
+from tideline.catalog.glue import GlueCatalog
+from tideline.catalog.hive import HiveCatalog
+from tideline.catalog.names import CatalogName
+from tideline.catalog.unity import UnityCatalog
+from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.planner import registration
+from tideline.planner.registration import Registration, register
+
+NAME = CatalogName("public", "orders")
+
+
+@pytest.fixture
+def babbler() -> Iterator[int]:
+    """The port of a server that answers each connection with a page, as no metastore does."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = server.accept()
+                except OSError:
+                    return
+                with client:
+                    client.recv(64)
+                    client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+def test_what_is_no_metastore_is_named(babbler: int) -> None:
+    url = f"thrift://127.0.0.1:{babbler}"
+    catalog = HiveCatalog(settings_with({"kind": "hive", "url": url, "timeout_s": 5}))
+    with pytest.raises(Unavailable, match=f"the Hive metastore at {url} does not answer"):
+        catalog.check()
+
+
+def unity(server: UnityServer, **keys: Any) -> UnityCatalog:
+    catalog: Mapping[str, Any] = {"kind": "unity", "url": server.url, "name": server.name, **keys}
+    return UnityCatalog(settings_with(catalog))
+
+
+def test_a_wrong_token_is_a_clear_error(unity_server: UnityServer) -> None:
+    for keys in ({}, {"token": "wrong-canary"}):
+        with pytest.raises(Misconfigured, match="refuses the token: 401") as caught:
+            unity(unity_server, **keys).check()
+        assert "canary" not in str(caught.value)
+    assert "answers" in unity(unity_server, token=unity_server.token).check()
+
+
+def test_a_catalog_that_unity_lacks_is_named(unity_server: UnityServer) -> None:
+    catalog = unity(unity_server, token=unity_server.token, name="other")
+    with pytest.raises(Misconfigured, match="has no catalog other"):
+        catalog.check()
+
+
+def test_a_token_is_sent_nowhere_else(
+    unity_server: UnityServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with UnityServer() as elsewhere:
+        seen: list[str] = []
+        monkeypatch.setattr(elsewhere, "answer", lambda *_: seen.append("asked") or (200, {}))
+        elsewhere.token = unity_server.token
+        unity_server.redirects_to = elsewhere.url
+        with pytest.raises(Misconfigured, match="answered 302"):
+            unity(unity_server, token=unity_server.token).find([NAME])
+        assert seen == []
+
+
+def test_what_glue_refuses_is_quoted_and_what_passes_is_not_wrong() -> None:
+    catalog = GlueCatalog(settings_with({"kind": "glue", "region": "eu-central-1"}))
+
+    def fails(code: str) -> Any:
+        def ask(**_: Any) -> None:
+            raise ClientError({"Error": {"Code": code, "Message": "not you"}}, "GetDatabases")
+
+        return type("Client", (), {"get_databases": staticmethod(ask)})
+
+    catalog._client = fails("AccessDeniedException")
+    with pytest.raises(Misconfigured, match="refuses: AccessDeniedException: not you"):
+        catalog.check()
+    catalog._client = fails("ThrottlingException")
+    with pytest.raises(Unavailable, match="does not answer: ThrottlingException"):
+        catalog.check()
+
+
+def test_an_error_of_a_client_s_own_keeps_no_merge_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise KeyError("canary")
+
+    monkeypatch.setattr(registration, "_tables", fails)
+    settings = settings_with({"kind": "hive", "url": "thrift://127.0.0.1:1"})
+    expected = "nothing is registered in the catalog: KeyError"
+    assert register(settings) == Registration(failed=expected)
+    assert register(settings_with({})) == Registration()
+
+
+def test_types_as_hive_and_spark_write_them() -> None:
+    nested = {
+        "type": "map",
+        "keyType": "string",
+        "valueType": {"type": "array", "elementType": "timestamp_ntz", "containsNull": True},
+    }
+    struct = {"type": "struct", "fields": [{"name": "a b", "type": "long", "nullable": True}]}
+    assert [sql_type(one) for one in ("long", "byte", "decimal(38,9)", nested)] == [
+        "bigint",
+        "tinyint",
+        "decimal(38,9)",
+        "map<string,array<timestamp_ntz>>",
+    ]
+    assert [hive_type(one) for one in ("short", "decimal(38,9)", nested, struct, "variant")] == [
+        "smallint",
+        "decimal(38,9)",
+        "map<string,array<timestamp>>",
+        "string",
+        "string",
+    ]
