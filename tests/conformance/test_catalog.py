@@ -15,7 +15,7 @@ from deltalake.schema import PrimitiveType
 
 from tests.fixtures.catalogs import CatalogPlace
 from tests.fixtures.parts import History, Row, Shaped, schema_of
-from tideline.catalog.base import CatalogTable, Entry, same_place
+from tideline.catalog.base import CatalogEntry, CatalogTable, same_place
 from tideline.catalog.names import CatalogName
 from tideline.catalog.registry import open_catalog
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
@@ -112,7 +112,7 @@ class Shop:
         schema, _, table = text.partition(".")
         return CatalogName(f"{self.schema}_{schema}", table)
 
-    def entry(self, text: str = "public.orders") -> Entry | None:
+    def entry(self, text: str = "public.orders") -> CatalogEntry | None:
         with open_catalog(self.settings) as catalog:
             return catalog.find([self.name(text)]).get(self.name(text))
 

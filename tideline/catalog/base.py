@@ -50,8 +50,8 @@ class CatalogTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What the catalog has under a name. ``location`` is the address as a reader finds it; "" for
+class CatalogEntry:
+    """The content of an entry. ``location`` is the address as a reader finds it; "" for
     what is no table of files, such as a view. ``owner`` is empty for an entry of others."""
 
     location: str
@@ -59,10 +59,10 @@ class Entry:
     fingerprint: str
 
 
-def entry_of(location: str | None, properties: Mapping[str, str]) -> Entry:
+def entry_of(location: str | None, properties: Mapping[str, str]) -> CatalogEntry:
     """Make the entry with these properties."""
     fingerprint = properties.get(FINGERPRINT_PROPERTY) or ""
-    return Entry(location or "", owner_of(properties), fingerprint)
+    return CatalogEntry(location or "", owner_of(properties), fingerprint)
 
 
 class Catalog(Protocol):
@@ -76,7 +76,7 @@ class Catalog(Protocol):
         """Return in words what was reached, for `tideline doctor`. Changes nothing."""
         ...
 
-    def find(self, names: Iterable[CatalogName]) -> Mapping[CatalogName, Entry]:
+    def find(self, names: Iterable[CatalogName]) -> Mapping[CatalogName, CatalogEntry]:
         """Return the entries that exist among ``names``."""
         ...
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -14,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import Session
 
 from tideline.catalog import spark_table
-from tideline.catalog.base import CatalogTable, Entry, entry_of
+from tideline.catalog.base import CatalogEntry, CatalogTable, entry_of
 from tideline.catalog.columns import hive_type
 from tideline.catalog.names import CatalogName
 from tideline.contract.errors import Misconfigured, Unavailable
@@ -45,7 +46,7 @@ class GlueCatalog:
         }  # fmt: skip
         catalog.authorities()  # A file that cannot be read is a clear error.
         with self._asking():
-            self._client: Any = Session(profile=place.profile).create_client(
+            self._client: Any = _session(place.profile).create_client(
                 "glue",
                 region_name=region,
                 endpoint_url=catalog.url,
@@ -64,9 +65,9 @@ class GlueCatalog:
             self._client.get_databases(MaxResults=1, **self._account)
         return f"{self._where} answers"
 
-    def find(self, names: Iterable[CatalogName]) -> Mapping[CatalogName, Entry]:
+    def find(self, names: Iterable[CatalogName]) -> Mapping[CatalogName, CatalogEntry]:
         """See `Catalog`."""
-        found: dict[CatalogName, Entry] = {}
+        found: dict[CatalogName, CatalogEntry] = {}
         for schema, group in groupby(sorted(names), key=lambda name: name.schema):
             wanted = {name.table for name in group}
             tables = self._each if len(wanted) <= _SINGLE_MAX else self._listed
@@ -178,7 +179,13 @@ class GlueCatalog:
             ) from None
 
 
-def _entry(found: Mapping[str, Any]) -> Entry:
+@cache
+def _session(profile: str | None) -> Session:
+    """Return the process's session: each reads megabytes of descriptions."""
+    return Session(profile=profile)
+
+
+def _entry(found: Mapping[str, Any]) -> CatalogEntry:
     storage = found.get("StorageDescriptor") or {}
     serde = (storage.get("SerdeInfo") or {}).get("Parameters") or {}
     location = serde.get(spark_table.PATH) or storage.get("Location")

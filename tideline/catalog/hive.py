@@ -15,7 +15,7 @@ from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TTransportException
 
 from tideline.catalog import spark_table
-from tideline.catalog.base import CatalogTable, Entry, entry_of
+from tideline.catalog.base import CatalogEntry, CatalogTable, entry_of
 from tideline.catalog.names import CatalogName
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.settings import Settings
@@ -49,9 +49,9 @@ class HiveCatalog:
             found = self._client.get_all_databases()
         return f"the Hive metastore at {self._url} answers, and has {len(found)} databases"
 
-    def find(self, names: Iterable[CatalogName]) -> Mapping[CatalogName, Entry]:
+    def find(self, names: Iterable[CatalogName]) -> Mapping[CatalogName, CatalogEntry]:
         """See `Catalog`: two requests for each schema."""
-        found: dict[CatalogName, Entry] = {}
+        found: dict[CatalogName, CatalogEntry] = {}
         for schema, group in groupby(sorted(names), key=lambda name: name.schema):
             tables = [name.table for name in group] if self._has(schema) else []
             for at in range(0, len(tables), _NAMES_MAX):
@@ -152,7 +152,7 @@ def _protocol(transport: Any) -> TBinaryProtocol:
     )
 
 
-def _entry(found: Any) -> Entry:
+def _entry(found: Any) -> CatalogEntry:
     serde = found.sd.serdeInfo if found.sd is not None else None
     path = (serde.parameters or {}).get(spark_table.PATH) if serde is not None else None
     location = path or (found.sd.location if found.sd is not None else None)

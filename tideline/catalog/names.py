@@ -30,8 +30,8 @@ class CatalogName:
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """What a catalog permits: the names of schemas and tables that ``pattern`` matches, up to
-    so many characters; ``words`` describes both."""
+    """The names that a catalog permits: those that ``pattern`` matches, up to so many characters;
+    ``words`` describes both."""
 
     pattern: re.Pattern[str]
     schema_max: int

@@ -14,7 +14,7 @@ from tideline.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogType:
+class CatalogDriver:
     """A kind of catalog: the names that it permits, what connects to it, and the extra with the
     packages that this needs."""
 
@@ -43,19 +43,21 @@ def _glue(settings: Settings) -> Catalog:
 
 _PLAIN = re.compile(r"[a-z0-9_]+")
 _PLAIN_WORDS = "ASCII letters, digits and _"
-KINDS: Mapping[str, CatalogType] = {
-    "hive": CatalogType(NameRule(_PLAIN, 128, 128, f"{_PLAIN_WORDS}, 128 of them"), _hive, "hive"),
-    "unity": CatalogType(
+KINDS: Mapping[str, CatalogDriver] = {
+    "hive": CatalogDriver(
+        NameRule(_PLAIN, 128, 128, f"{_PLAIN_WORDS}, 128 of them"), _hive, "hive"
+    ),
+    "unity": CatalogDriver(
         NameRule(
             re.compile(r"[^./\s\x00-\x1f\x7f]+"), 255, 255, "255 characters but . / and spaces"
         ),
         _unity,
     ),
-    "glue": CatalogType(NameRule(_PLAIN, 255, 255, f"{_PLAIN_WORDS}, 255 of them"), _glue, "aws"),
+    "glue": CatalogDriver(NameRule(_PLAIN, 255, 255, f"{_PLAIN_WORDS}, 255 of them"), _glue, "aws"),
 }
 
 
-def kind_of(settings: Settings) -> CatalogType | None:
+def kind_of(settings: Settings) -> CatalogDriver | None:
     """Return the kind of the pipeline's catalog; None without one."""
     kind = settings.warehouse.catalog.kind
     return None if kind is None else KINDS[kind]

@@ -11,7 +11,7 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
 
-from tideline.catalog.base import CatalogTable, Entry, entry_of
+from tideline.catalog.base import CatalogEntry, CatalogTable, entry_of
 from tideline.catalog.columns import sql_type
 from tideline.catalog.names import CatalogName
 from tideline.catalog.spark_table import field_json
@@ -58,7 +58,7 @@ class UnityCatalog:
             )
         return f"the Unity Catalog at {self._url} answers, and has the catalog {self._name}"
 
-    def find(self, names: Iterable[CatalogName]) -> Mapping[CatalogName, Entry]:
+    def find(self, names: Iterable[CatalogName]) -> Mapping[CatalogName, CatalogEntry]:
         """See `Catalog`: a request for each name."""
         found = {}
         for name in names:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from tideline.catalog.base import Catalog, CatalogTable, Entry, same_place
+from tideline.catalog.base import Catalog, CatalogEntry, CatalogTable, same_place
 from tideline.catalog.names import CatalogName, names_of
 from tideline.catalog.registry import kind_of, open_catalog
 from tideline.catalog.spark_table import path_of
@@ -182,7 +182,7 @@ class _Registering:
         table: str,
         name: CatalogName,
         wanted: CatalogTable,
-        found: Entry | None,
+        found: CatalogEntry | None,
     ) -> None:
         try:
             for _ in range(_TRIES):
@@ -197,7 +197,12 @@ class _Registering:
             self._problems[table] = f"it is not registered as {name}: {error}"
 
     def _known(
-        self, catalog: Catalog, table: str, name: CatalogName, wanted: CatalogTable, found: Entry
+        self,
+        catalog: Catalog,
+        table: str,
+        name: CatalogName,
+        wanted: CatalogTable,
+        found: CatalogEntry,
     ) -> None:
         """Update an existing entry that is ours; leave any other, and name it."""
         stranger = _stranger(name, table, wanted, found)
@@ -209,7 +214,9 @@ class _Registering:
             self._made[table] = name
 
 
-def _stranger(name: CatalogName, table: str, wanted: CatalogTable, found: Entry) -> str | None:
+def _stranger(
+    name: CatalogName, table: str, wanted: CatalogTable, found: CatalogEntry
+) -> str | None:
     """Return whose the entry is that has our name; None where it is this table's.
 
     Its incarnation may be an earlier one: the table at the address is of this one.

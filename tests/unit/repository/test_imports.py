@@ -71,6 +71,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.system": frozenset({"concurrent.futures", "queue", "threading", "time", "uuid"}),
     "tideline.contract.json_schemas": frozenset({"sys"}),
     "tideline.settings": frozenset({"os", "pydantic_settings"}) | SETTINGS_FILE,
+    "tideline.settings.catalog": frozenset({"string"}),
     "tideline.settings.reference": frozenset({"sys"}),
     # Drivers.
     "tideline.aws_profile": frozenset({"botocore.exceptions", "botocore.session"}),
