@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
-from tests.fixtures.catalogs import CatalogPlace
+from tests.fixtures.catalogs import KINDS, CatalogPlace
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.catalog.base import CatalogEntry, CatalogTable, same_place
 from tideline.catalog.names import CatalogName
@@ -278,16 +278,32 @@ def test_many_tables_and_a_wide_one(tmp_path: Path, catalog_place: CatalogPlace)
     assert unregistered(shop.settings) == Registration()
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"kind": "hive", "url": "thrift://127.0.0.1:1"},
+        {"kind": "unity", "url": "http://127.0.0.1:1", "name": "main"},
+        {"kind": "glue", "url": "http://127.0.0.1:1"},
+    ],
+    ids=KINDS,
+)
 def test_a_catalog_that_does_not_answer_is_a_warning(
-    tmp_path: Path, catalog_place: CatalogPlace
+    tmp_path: Path, keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop = Shop(tmp_path, catalog_place).made()
-    scheme = "thrift" if catalog_place.kind == "hive" else "http"
-    if catalog_place.kind == "glue":
-        pytest.skip("moto answers for every address")
-    shop.use({"url": f"{scheme}://127.0.0.1:1", "timeout_s": 1})
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    shop = Shop(tmp_path, CatalogPlace(keys["kind"], {**keys, "timeout_s": 1})).made()
     found = register(shop.settings)
-    assert found.failed is not None and "does not answer" in found.failed
+    assert found.failed is not None and "nothing is registered in the catalog" in found.failed
+    assert "does not answer" in found.failed or "cannot be asked" in found.failed
     receipt = Receipt("p", "shop", "one", (TableReceipt("public.orders", Outcome.APPLIED, 1, 1),))
     assert found.added_to(receipt).tables[0].warnings == (found.failed,)
     assert found.added_to(Receipt("p", "shop", "one", ())).warnings == (found.failed,)
+
+
+def test_a_table_that_moved_is_named_as_such(shop: Shop) -> None:
+    moved = table_of(f"{shop.history.target('public.orders')}-before", "shop")
+    with open_catalog(shop.settings) as catalog:
+        assert catalog.create(shop.name(), moved)
+    problem = register(shop.settings).problems["public.orders"]
+    assert "this table at another address" in problem and "drop it there" in problem

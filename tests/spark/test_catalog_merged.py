@@ -104,10 +104,16 @@ def test_what_the_source_changes_is_in_the_entry_after_the_next_merge(
     merge()
     assert columns(shop) == {"number": (False, "n"), "status": (True, "")}
     assert "comment" not in entries(shop, shop.name()).parameters
+    assert not unregistered(shop.settings).made
 
-    _, steps_taken = Rebuilder(history, spark).all(Mode.HISTORY)
-    assert steps_taken[-1] == "applied"
+
+@pytest.mark.long
+def test_a_rebuild_in_another_mode_is_in_the_entry(shop: Shop, spark: SparkSession) -> None:
+    shop.history.merge(spark)
+    register(shop.settings)
+    _, steps = Rebuilder(shop.history, spark).all(Mode.HISTORY)
+    assert steps[-1] == "applied"
     assert list(register(shop.settings, [ORDERS]).made) == [ORDERS]
     text = entries(shop, shop.name()).parameters["spark.sql.sources.schema"]
-    assert "_valid_from" in text, "a column of the new mode"
+    assert "_tl_valid_from" in text, "a column of the new mode"
     assert not unregistered(shop.settings).made

@@ -222,18 +222,21 @@ def _stranger(
     Its incarnation may be an earlier one: the table at the address is of this one.
     """
     pipeline, _, theirs = found.owner
-    other = f"[tables.{toml_text(table)}] catalog_name = 'schema.table'"
-    away = not same_place(found.location, path_of(wanted.location)) and not same_place(
-        found.location, wanted.location
-    )
-    if (pipeline, theirs) == (wanted.owner[0], table) and not away:
-        return None
-    whose = f"that of {theirs} of pipeline {pipeline}" if pipeline else "someone else's"
     at = found.location or "no address"
-    remedy = f"give this table another name: {other}, or warehouse.catalog.table_name"
-    if not away and not pipeline:
-        remedy = "drop it there (a table's files stay), or " + remedy
-    return f"{name} in the catalog is {whose}, at {at}; {remedy}"
+    here = any(
+        same_place(found.location, one) for one in (wanted.location, path_of(wanted.location))
+    )
+    ours = (pipeline, theirs) == (wanted.owner[0], table)
+    if ours and here:
+        return None
+    rename = f"give this table another name: [tables.{toml_text(table)}] catalog_name ="
+    rename = f"{rename} 'schema.table', or warehouse.catalog.table_name"
+    if ours:
+        return f"{name} in the catalog is this table at another address, {at}; drop it there"
+    if pipeline:
+        return f"{name} in the catalog is {theirs} of pipeline {pipeline}, at {at}; {rename}"
+    drop = "drop it there (a table's files stay), or " if here else ""
+    return f"{name} in the catalog is someone else's, at {at}; {drop}{rename}"
 
 
 def _tables(settings: Settings) -> tuple[Mapping[str, TableState], Manifest | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -17,6 +18,7 @@ from tideline.catalog.columns import hive_type, sql_type
 from tideline.catalog.glue import GlueCatalog
 from tideline.catalog.hive import HiveCatalog
 from tideline.catalog.names import CatalogName
+from tideline.catalog.registry import open_catalog
 from tideline.catalog.unity import UnityCatalog
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.planner import registration
@@ -78,7 +80,12 @@ def test_a_token_is_sent_nowhere_else(
 ) -> None:
     with UnityServer() as elsewhere:
         seen: list[str] = []
-        monkeypatch.setattr(elsewhere, "answer", lambda *_: seen.append("asked") or (200, {}))
+
+        def answer(method: str, path: str, body: Any) -> tuple[int, Any]:
+            seen.append(path)
+            return 200, {}
+
+        monkeypatch.setattr(elsewhere, "answer", answer)
         elsewhere.token = unity_server.token
         unity_server.redirects_to = elsewhere.url
         with pytest.raises(Misconfigured, match="answered 302"):
@@ -112,6 +119,19 @@ def test_an_error_of_a_client_s_own_keeps_no_merge_up(monkeypatch: pytest.Monkey
     expected = "nothing is registered in the catalog: KeyError"
     assert register(settings) == Registration(failed=expected)
     assert register(settings_with({})) == Registration()
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "tideline.catalog.hive", raising=False)
+    monkeypatch.setitem(sys.modules, "pymetastore", None)
+    monkeypatch.setitem(sys.modules, "pymetastore.hive_metastore", None)
+    settings = settings_with({"kind": "hive", "url": "thrift://127.0.0.1:1"})
+    with (
+        pytest.raises(Misconfigured, match="which is not installed") as caught,
+        open_catalog(settings),
+    ):
+        pass
+    assert caught.value.hint == "pip install 'tideline-cdc[hive]'"
 
 
 def test_types_as_hive_and_spark_write_them() -> None:
