@@ -30,6 +30,7 @@ from tideline.contract.modes import Mode
 from tideline.contract.receipt import Outcome
 from tideline.settings import Warehouse
 from tideline.warehouse import registry as readers
+from tideline.warehouse.base import TableColumn
 from tideline.warehouse.registry import open_reader
 from tideline.warehouse.state import read_target
 from tideline_spark.failures import SparkFailure, explain, is_conflict
@@ -212,6 +213,13 @@ def test_a_table_says_of_itself_what_it_is_to_say(case: Case) -> None:
     assert target.description.rewrite(lambda now: reported)
     assert target.description.words() == reported
     assert not target.description.rewrite(lambda now: now)
+    reader = open_reader(case.url, case.place)
+    assert reader is not None and reader.comment == "all"
+    assert list(reader.columns()) == [
+        TableColumn("id", "integer", nullable=False),
+        TableColumn("a b", "string", comment="it's"),
+        TableColumn("n", "integer"),
+    ]
     assert case.rows() == sorted(ROWS)
 
 
