@@ -85,7 +85,7 @@ def _entry_removals(settings: Settings, incarnation: str | None) -> Iterator[Rem
     would lead nowhere. The chain has the names, and goes last."""
     for own in own_entries(settings, incarnation):
         what = f"the entry {own.name} of {own.table} in the catalog"
-        yield Removal("entry", what, partial(drop_entry, settings, own.name))
+        yield Removal("entry", what, partial(drop_entry, settings, own))
 
 
 def refuse_running(settings: Settings, tail: Manifest | None) -> None:

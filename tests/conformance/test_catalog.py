@@ -261,9 +261,13 @@ def test_own_entries_are_dropped_and_no_others(shop: Shop) -> None:
     register(shop.settings)
     assert own_entries(shop.settings, "another") == []
     (own,) = own_entries(shop.settings, "one")
-    drop_entry(shop.settings, own.name)
-    drop_entry(shop.settings, own.name)
+    drop_entry(shop.settings, own)
+    drop_entry(shop.settings, own)
     assert shop.entry() is None
+    with open_catalog(shop.settings) as catalog:
+        assert catalog.create(shop.name(), table_of("file:///elsewhere", "market"))
+    drop_entry(shop.settings, own)
+    assert shop.entry() is not None, "another one by now"
     assert DeltaTable(shop.history.target("public.orders").removeprefix("file://")).version() == 0
 
 

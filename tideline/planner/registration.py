@@ -24,7 +24,7 @@ from tideline.contract.open_state import TableState
 from tideline.contract.printable import toml_text
 from tideline.contract.receipt import Outcome, Receipt
 from tideline.contract.schema import parse_table
-from tideline.contract.target_properties import DEFAULT_FORMAT, owner_of
+from tideline.contract.target_properties import DEFAULT_FORMAT, Owner, owner_of
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
@@ -96,37 +96,44 @@ def unregistered(settings: Settings) -> Registration:
 
 @dataclass(frozen=True, slots=True)
 class OwnEntry:
-    """An entry of the pipeline, to be removed."""
+    """An entry of the pipeline's ``table``, to be removed; ``owner`` is what it says itself."""
 
     name: CatalogName
     table: str
+    owner: Owner
 
 
 def own_entries(settings: Settings, incarnation: str | None) -> list[OwnEntry]:
     """Return the entries of the pipeline's tables that are its own, and of this ``incarnation``
     where that is known: those with the names that the settings give the chain's tables."""
-    if kind_of(settings) is None:
+    kind = kind_of(settings)
+    if kind is None:
         return []
     tables, _ = _tables(settings)
-    kind = kind_of(settings)
-    assert kind is not None
     names = names_of(settings, tables, kind.rule).names
     with open_catalog(settings) as catalog:
         found = catalog.find(names.values())
-    return [
-        OwnEntry(name, table)
+    every = [
+        OwnEntry(name, table, found[name].owner)
         for table, name in sorted(names.items())
         if name in found
-        and found[name].owner[0] == settings.pipeline
-        and found[name].owner[2] == table
-        and incarnation in (None, found[name].owner[1])
+    ]
+    pipeline = settings.pipeline
+    return [
+        one
+        for one in every
+        if (one.owner[0], one.owner[2]) == (pipeline, one.table)
+        and incarnation in (None, one.owner[1])
     ]
 
 
-def drop_entry(settings: Settings, name: CatalogName) -> None:
-    """Remove an entry of `own_entries`. Raises as `Catalog` does."""
+def drop_entry(settings: Settings, own: OwnEntry) -> None:
+    """Remove an entry of `own_entries`, unless it is another one by now. Raises as `Catalog`
+    does."""
     with open_catalog(settings) as catalog:
-        catalog.drop(name)
+        found = catalog.find([own.name]).get(own.name)
+        if found is not None and found.owner == own.owner:
+            catalog.drop(own.name)
 
 
 class _Registering:
