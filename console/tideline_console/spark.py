@@ -24,6 +24,7 @@ _SHOWN_BYTES = 20_000
 @contextmanager
 def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
     """Open a session by ``[merge]`` in the settings; it ends with the context."""
+    from tideline.cluster_spark import cluster_settings
     from tideline.java import java_home
     from tideline.local_spark import QUICK_LAUNCH, short_lived, spark_home
     from tideline.warehouse.hadoop import s3_settings
@@ -51,7 +52,11 @@ def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
                 app_name=f"tideline {what} {settings.pipeline}",
                 java_options=short_lived(),
                 # Spark makes this unused folder, by default in the working directory.
-                others={"spark.sql.warehouse.dir": folder, **s3_settings(settings)},
+                others={
+                    "spark.sql.warehouse.dir": folder,
+                    **cluster_settings(merge, merge.master),
+                    **s3_settings(settings),
+                },
             )
         try:
             yield session

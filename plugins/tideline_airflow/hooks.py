@@ -102,5 +102,6 @@ def _secrets(settings: Settings) -> list[str]:
         *settings.control.secrets(),
         *settings.store.secrets(),
         *settings.warehouse.secrets(),
+        *settings.merge.secrets(),
         *([] if api_key is None else [api_key.get_secret_value()]),
     ]

@@ -37,6 +37,7 @@ from tideline_spark.formats.base import Target
 from tideline_spark.formats.registry import open_target
 from tideline_spark.formats.state import TargetVersion
 from tideline_spark.plan_checks import check_owner
+from tideline_spark.shared_files import files_seen_by_all
 
 _NOT_OURS = "nothing was done to it; name another warehouse.url, or move it"
 WEEK_US = 7 * 24 * 3600 * 1_000_000
@@ -45,12 +46,14 @@ _LOG = "a log of changes: its batches are written once, in order"
 
 
 def maintain(spark: SparkSession, order: MaintenanceOrder) -> MaintenanceReceipt:
-    """Maintain the tables of ``order`` one by one; a table's error is in its receipt."""
-    return MaintenanceReceipt(
-        maintenance_id=order.maintenance_id,
-        pipeline=order.pipeline,
-        tables=tuple(_maintained(spark, order, table) for table in order.tables),
-    )
+    """Maintain the tables of ``order`` one by one; a table's error is in its receipt. Raises as
+    `files_seen_by_all` does."""
+    with files_seen_by_all(spark, None, [table.target for table in order.tables]):
+        return MaintenanceReceipt(
+            maintenance_id=order.maintenance_id,
+            pipeline=order.pipeline,
+            tables=tuple(_maintained(spark, order, table) for table in order.tables),
+        )
 
 
 def _maintained(

@@ -25,6 +25,7 @@ from tideline_spark.failures import unexpected
 from tideline_spark.files import read_document, write_document
 from tideline_spark.planned_manifests import PlannedManifests
 from tideline_spark.session import side_by_side
+from tideline_spark.shared_files import files_seen_by_all
 from tideline_spark.swap import SwapRun
 from tideline_spark.table_receipts import failed, failed_swap
 from tideline_spark.table_run import TableRun
@@ -49,7 +50,7 @@ def run_plan(
 
     May be run twice, killed or raced: each table is brought to its end once. ``on_point`` is called
     with ``before-commit`` and ``after-commit`` around each table's commit, in the committing
-    thread.
+    thread. Raises as `files_seen_by_all` does.
     """
 
     began = time.monotonic()
@@ -70,9 +71,13 @@ def run_plan(
             return failed_swap(planned, unexpected(error, f"swapping {planned.table}"))
         return made.run(patience)
 
-    with ThreadPoolExecutor(max_workers=side_by_side(spark, tables_at_once)) as pool:
+    targets = [one.target for one in (*plan.tables, *plan.swaps, *plan.descriptions)]
+    with (
+        files_seen_by_all(spark, plan.store_url, targets),
+        ThreadPoolExecutor(max_workers=side_by_side(spark, tables_at_once)) as pool,
+    ):
         receipts = tuple(pool.map(run, plan.tables))
-    receipts += tuple(swap(planned) for planned in plan.swaps)
+        receipts += tuple(swap(planned) for planned in plan.swaps)
     return Receipt(
         plan_id=plan.plan_id,
         pipeline=plan.pipeline,

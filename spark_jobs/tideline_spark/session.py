@@ -15,13 +15,15 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from tideline.cluster_spark import is_cluster
 from tideline.contract.errors import Misconfigured
 from tideline.local_spark import LOCAL
 from tideline.spark_versions import spark_line
 from tideline.warehouse.hadoop import AUTHORITIES
 from tideline_spark.files import java_names
 from tideline_spark.formats.registry import FORMATS
-from tideline_spark.trust import trust
+from tideline_spark.standalone import require_master, start_failure
+from tideline_spark.trust import trust, trusted_by_executors
 
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -95,12 +97,15 @@ def make_session(
     (`tideline.local_spark.SHORT_LIVED`). ``others`` are Spark settings that ours do not cover,
     those of `tideline.warehouse.hadoop` among them: they can be secret, and reach Spark once Java
     runs, not by its command line. Raises Misconfigured where Spark lacks what a table format needs,
-    or is a release that jobs may not run on, and for authorities that Java cannot read.
+    or is a release that jobs may not run on, and for authorities that Java cannot read; Unavailable
+    where a cluster does not answer.
     """
     spark_line(pyspark.__version__)  # Before a Java is started for it.
     builder = SparkSession.Builder().appName(app_name)
     given = {} if master is not None else _submitted()
-    local = (master or given.get("spark.master", "")).startswith("local")
+    place = master or given.get("spark.master", "")
+    local = place.startswith("local")
+    require_master(place)
     defaults = {**_DEFAULTS, **(_LOCAL if local else {})}
     ours = {**_SETTINGS}
     for one in FORMATS.values():
@@ -122,13 +127,25 @@ def make_session(
     unsaid = dict(others or {})
     if (authorities := unsaid.pop(AUTHORITIES, None)) is not None:
         trust(authorities)
+        if is_cluster(place):
+            settings |= trusted_by_executors(_submitted())
     for name, value in {**settings, **unsaid, **ours}.items():
         builder = builder.config(name, value)
     _silence()
-    session = builder.getOrCreate()
+    session = _started(builder, place)
     remember(java_names(session), _JAVA_NAMES)
     _check(session)
     return session
+
+
+def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
+    """Start the session; a named error where a cluster does not take it in."""
+    try:
+        return builder.getOrCreate()
+    except Py4JError as error:
+        if not is_cluster(master):
+            raise
+        raise start_failure(error, master) from None
 
 
 def _start_java(settings: Mapping[str, str]) -> None:

@@ -1,13 +1,14 @@
 """Has Java trust authorities besides its own: S3's client takes them from a file that a property of
 the process names, and has no setting for them.
 
-The driver's process alone: the machines of a cluster have files of their own, and their Java its.
+Executors of a cluster get the file from the driver, as all files of an application, into the folder
+that they run in.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,27 @@ def trust(files: str) -> None:
     for file in files.split(os.pathsep):
         trusted.addAll(_certificates(jvm, Path(file)))
     if trusted.size() > known:
-        _name(jvm, trusted)
+        properties = _properties(_written(jvm, trusted))
+        for name, value in properties.items():
+            jvm.java.lang.System.setProperty(name, value)
+
+
+def trusted_by_executors(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings with which executors trust what this process's Java trusts now; ``given``
+    are Spark's settings so far.
+
+    A relative name: Spark puts an application's files into the folder that an executor runs in,
+    before its first task, and Java reads this one at the first connection.
+    """
+    gateway: Any = SparkContext._gateway
+    jvm = gateway.jvm
+    path = _written(jvm, _trusted(gateway))
+    options = [f"-D{name}={value}" for name, value in _properties(Path(path.name)).items()]
+    added = {"spark.files": (",", [str(path)]), "spark.executor.defaultJavaOptions": (" ", options)}
+    return {
+        name: separator.join([*([given[name]] if given.get(name) else []), *words])
+        for name, (separator, words) in added.items()
+    }
 
 
 def _trusted(gateway: Any) -> Any:
@@ -75,8 +96,8 @@ def _unusable(file: Path, why: str) -> Misconfigured:
     )
 
 
-def _name(jvm: Any, trusted: Any) -> None:
-    """Write a file of Java's with the certificates, and name it in Java's properties."""
+def _written(jvm: Any, trusted: Any) -> Path:
+    """Write a file of Java's with the certificates, which goes when Java ends."""
     # Py4J makes a text of each of Java's own.
     word = jvm.java.nio.CharBuffer.allocate(len(_WORD)).put(_WORD).array()
     store = jvm.java.security.KeyStore.getInstance(_KIND)
@@ -90,9 +111,12 @@ def _name(jvm: Any, trusted: Any) -> None:
         store.store(stream, word)
     finally:
         stream.close()
-    properties = {"": file.getPath(), "Type": _KIND, "Password": _WORD}
-    for name, value in properties.items():
-        jvm.java.lang.System.setProperty(f"{_PROPERTY}{name}", value)
+    return Path(file.getPath())
+
+
+def _properties(file: Path) -> dict[str, str]:
+    """Return the properties by which Java takes the certificates of ``file`` alone."""
+    return {_PROPERTY: str(file), f"{_PROPERTY}Type": _KIND, f"{_PROPERTY}Password": _WORD}
 
 
 def _each(trusted: Any) -> Iterator[Any]:

@@ -27,6 +27,7 @@ from tideline.contract.verification import (
 from tideline_spark.entry import run_job
 from tideline_spark.files import read_document, write_document
 from tideline_spark.session import side_by_side
+from tideline_spark.shared_files import files_seen_by_all
 from tideline_spark.verification.comparison_run import ComparisonRun
 
 
@@ -35,13 +36,17 @@ def run_verification(
 ) -> Verification:
     """Compare every table of ``plan``; a table's result has the reason if that failed.
 
-    ``tables_at_once`` are compared in parallel; None: one for each core.
+    ``tables_at_once`` are compared in parallel; None: one for each core. Raises as
+    `files_seen_by_all` does.
     """
 
     def run(table: TableComparison) -> TableResult:
         return ComparisonRun(spark, plan, table).run()
 
-    with ThreadPoolExecutor(max_workers=side_by_side(spark, tables_at_once)) as pool:
+    with (
+        files_seen_by_all(spark, plan.store_url, [table.target for table in plan.tables]),
+        ThreadPoolExecutor(max_workers=side_by_side(spark, tables_at_once)) as pool,
+    ):
         results = list(pool.map(run, plan.tables))
     results += [
         TableResult(table, VerificationOutcome.NOT_COMPARED, reason=reason)

@@ -265,3 +265,42 @@ class Merge(Section):
     """The memory of the driver that they start."""
     jars: str | None = None
     """Delta's jars, comma-separated; None: the ones in the cache."""
+    executor_memory: Annotated[str, Field(pattern=r"^\d+[kmgtKMGT]$")] | None = None
+    """The heap of each executor on a cluster, `1g`, as `spark.executor.memory`; None: as Spark or
+    the cluster has it. This key and those below count with a master that is not local
+    ([CLUSTER](CLUSTER.md))."""
+    executor_cores: Count | None = None
+    """The cores of each executor, as `spark.executor.cores`."""
+    cores_max: Count | None = None
+    """The cores of all executors of an application together on a standalone cluster, as
+    `spark.cores.max`; None: all that are free."""
+    driver_host: str | None = None
+    """The name or address at which executors reach the driver, as `spark.driver.host`; None: what
+    this machine's name resolves to."""
+    driver_bind_address: str | None = None
+    """The address that the driver listens on, as `spark.driver.bindAddress`; None: `driver_host`.
+    """
+    authenticate_secret: SecretStr | None = None
+    """The secret of a standalone cluster (`spark.authenticate`), with which connections are
+    encrypted, too; better in the file, or in TIDELINE_MERGE__AUTHENTICATE_SECRET."""
+    authenticate_secret_file: Path | None = None
+    """A file that holds that secret and nothing else."""
+    shared_files: bool = False
+    """Store and warehouse in files are the same folders on every machine of the cluster. Each job
+    tries it before it writes. False: on a cluster both must be in S3."""
+    py_files: str | None = None
+    """Wheels and the like for a driver that runs in the cluster (deploy mode cluster),
+    comma-separated, as `--py-files`."""
+
+    def secret(self) -> str | None:
+        """Return the cluster's secret, from the setting or the file; None without either.
+
+        Raises Misconfigured for an unreadable file.
+        """
+        key = "merge.authenticate_secret"
+        return secret_of(self.authenticate_secret, self.authenticate_secret_file, key=key)
+
+    def secrets(self) -> list[str]:
+        """Return the texts that must not be shown, as far as they are known here. Raises
+        nothing."""
+        return known(self.secret)

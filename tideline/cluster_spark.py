@@ -1,0 +1,69 @@
+"""Settings of a Spark whose executors are other machines' processes: for commands, and for Airflow.
+
+The secret ones reach Spark once Java runs, or by the environment (`tideline.warehouse.hadoop`): a
+command line can be read by every user of the machine.
+"""
+
+from __future__ import annotations
+
+from tideline.settings import Merge
+
+SHARED_FILES = "spark.tideline.sharedFiles"
+"""The setting, of ours and not of Spark's, that holds ``merge.shared_files`` in a session."""
+
+STANDALONE = "spark://"
+"""The beginning of the address of a standalone cluster's master."""
+
+
+def is_cluster(master: str) -> bool:
+    """Return whether ``master`` has executors besides the driver's process."""
+    return not master.startswith("local") or master.startswith("local-cluster")
+
+
+def executor_settings(merge: Merge, master: str) -> dict[str, str]:
+    """Return the settings of executors on ``master`` that hold no secret; {} for a local one."""
+    if not is_cluster(master):
+        return {}
+    sizes = {
+        "spark.executor.memory": merge.executor_memory,
+        "spark.executor.cores": merge.executor_cores,
+        "spark.cores.max": merge.cores_max,
+    }
+    found = {name: str(value) for name, value in sizes.items() if value is not None}
+    return found | {SHARED_FILES: str(merge.shared_files).lower()}
+
+
+def driver_settings(merge: Merge, master: str) -> dict[str, str]:
+    """Return the addresses of a driver that runs on this machine; {} for a local master."""
+    if not is_cluster(master):
+        return {}
+    addresses = {
+        "spark.driver.host": merge.driver_host,
+        "spark.driver.bindAddress": merge.driver_bind_address or merge.driver_host,
+    }
+    return {name: value for name, value in addresses.items() if value is not None}
+
+
+def secret_settings(merge: Merge, master: str) -> dict[str, str]:
+    """Return the settings by which a driver knows a standalone cluster's secret; {} without one.
+
+    Other clusters make one of their own for each application. Raises Misconfigured for a file that
+    cannot be read.
+    """
+    secret = merge.secret() if master.startswith(STANDALONE) else None
+    if secret is None:
+        return {}
+    return {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": secret,
+        "spark.network.crypto.enabled": "true",
+    }
+
+
+def cluster_settings(merge: Merge, master: str) -> dict[str, str]:
+    """Return all of them, for a driver that runs in this process."""
+    return {
+        **executor_settings(merge, master),
+        **driver_settings(merge, master),
+        **secret_settings(merge, master),
+    }
