@@ -71,6 +71,7 @@ def check_spark(settings: Settings) -> list[Finding]:
     from tideline_airflow.spark_job import (
         CONNECTION,
         CONNECTION_VARIABLE,
+        brings_jars,
         connection_absent,
         connection_master,
         local_environment,
@@ -84,7 +85,7 @@ def check_spark(settings: Settings) -> list[Finding]:
     else:
         master = settings.merge.master
         found = ok("connection", f"{absent}: jobs run here, on {master} (merge.master)")
-    if not master.startswith("local"):
+    if not brings_jars(master):
         jars = settings.merge.jars
         wanted = f"the jars of {DEFAULT_FORMAT} tables"
         report = f"merge.jars names {wanted}" if jars else f"{wanted} are to be in its Spark"

@@ -17,6 +17,13 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook
 
+from tideline.cluster_spark import (
+    STANDALONE,
+    driver_settings,
+    executor_settings,
+    is_cluster,
+    secret_settings,
+)
 from tideline.contract.errors import Misconfigured, TidelineError
 from tideline.java import java_home
 from tideline.local_spark import LOCAL, QUICK_LAUNCH, short_lived, spark_home
@@ -97,9 +104,20 @@ class SparkJobOperator(SparkSubmitOperator):
         connection it would log that it takes YARN, which it then does not; that line is
         suppressed."""
         merge = settings.merge
-        master = merge.master if here else connection_master(self._conn_id)
-        if master.startswith("local"):
+        master, in_cluster = (merge.master, False) if here else self._connected()
+        if not is_cluster(master):
+            self.conf = {**local_settings(), **(self.conf or {})}
             self._equip(settings)
+        elif in_cluster:
+            self._place_in_cluster(settings, master)
+        else:
+            self.conf = {
+                **executor_settings(merge, master),
+                **driver_settings(merge, master),
+                **(self.conf or {}),
+            }
+            if brings_jars(master):
+                self._equip(settings)
         self.jars = self.jars or merge.jars
         hook = self._get_hook()
         if here:
@@ -108,12 +126,29 @@ class SparkJobOperator(SparkSubmitOperator):
             hook._is_yarn = hook._is_yarn_cluster_mode = False
         if _has_our_environment(hook):
             # Not the task's own: Airflow shows those.
-            hook._env_vars = {**(self.env_vars or {}), **handed_on(s3_settings(settings))}
+            given = {**s3_settings(settings), **secret_settings(merge, master)}
+            hook._env_vars = {**(self.env_vars or {}), **handed_on(given)}
         return hook
 
+    def _connected(self) -> tuple[str, bool]:
+        """Return the connection's master, and whether the driver runs in the cluster."""
+        hook = SparkSubmitHook(conn_id=self._conn_id, deploy_mode=self._deploy_mode)
+        return str(hook._connection["master"]), hook._connection["deploy_mode"] == "cluster"
+
+    def _place_in_cluster(self, settings: Settings, master: str) -> None:
+        """Prepare for a driver that runs in the cluster, which has Spark's jars and an access to
+        S3 of its own."""
+        if master.startswith(STANDALONE):
+            raise Misconfigured(
+                f"the driver of a Python job cannot run in a standalone cluster: {master}",
+                hint=f"set the deploy mode of the connection {self._conn_id} to client: the driver"
+                " runs where the task does, the executors in the cluster",
+            )
+        self.conf = {**executor_settings(settings.merge, master), **(self.conf or {})}
+        self.py_files = self.py_files or settings.merge.py_files
+
     def _equip(self, settings: Settings) -> None:
-        """Add what a Spark of this machine needs and a cluster already has."""
-        self.conf = {**local_settings(), **(self.conf or {})}
+        """Add what a driver on this machine needs that is started by the installed Spark."""
         self.env_vars = {**local_environment(), **(self.env_vars or {})}
         if not self.jars and settings.merge.jars is None:
             self.jars = ",".join(str(jar) for jar in job_jars(settings))
@@ -180,6 +215,19 @@ def connection_absent(conn_id: str) -> str | None:
     return None
 
 
+def brings_jars(master: str) -> bool:
+    """Return whether jobs on ``master`` get their jars from this machine: on a local one; and on a
+    standalone cluster where ``spark-submit`` is the installed PySpark's, whose driver has no jars
+    but Spark's, and hands them to executors."""
+    if not is_cluster(master):
+        return True
+    if not master.startswith(STANDALONE):
+        return False
+    found = shutil.which(SUBMIT)
+    own = str(Path(sys.executable).parent)
+    return "SPARK_HOME" not in os.environ and (found is None or str(Path(found).parent) == own)
+
+
 def connection_master(conn_id: str) -> str:
     """Return the master that the Spark provider takes from the connection."""
     return str(SparkSubmitHook(conn_id=conn_id)._connection["master"])
@@ -197,7 +245,7 @@ def local_settings() -> dict[str, str]:
 
 
 def local_environment() -> Mapping[str, str]:
-    """Return the environment of ``spark-submit`` on a local master: our Java, our Python, and the
+    """Return the environment of ``spark-submit`` for a driver here: our Java, our Python, and the
     installed Spark, whether or not their folders are on Airflow's PATH. ``SPARK_HOME`` is the Spark
     that the jars are chosen for: without it, another Spark's ``spark-submit`` would start that one.
     """

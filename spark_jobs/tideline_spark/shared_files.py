@@ -167,9 +167,8 @@ class _Probe:
         group = f"{PREFIX}{secrets.token_hex(8)}"
         spark.sparkContext.setJobGroup(group, "whether executors see the files")
         try:
-            # Names, not the folder: they are listed here, and read there.
-            frame = reader.text([f"file:{given}/{number}.txt" for number in range(tasks)])
-            frame.write.text(f"file:{written}")
+            # Listed here, and read there.
+            reader.text(f"file:{given}").write.text(f"file:{written}")
         except (Py4JJavaError, PySparkException):
             raise self._unseen("an executor cannot read or write there what is there here") from None
         finally:

@@ -639,14 +639,7 @@ def test_settings_of_s3_reach_the_job_by_its_environment_alone(
         ({"conn_type": "spark", "host": "yarn"}, False),
         # What the provider takes for YARN, and writes the environment into arguments for.
         ({"conn_type": "spark", "host": "spark://yarn-master:7077"}, False),
-        (
-            {
-                "conn_type": "spark",
-                "host": "spark://10.0.0.7:7077",
-                "extra": {"deploy-mode": "cluster"},
-            },
-            False,
-        ),
+        ({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}, False),
     ],
 )
 def test_a_driver_elsewhere_is_handed_nothing(
@@ -665,6 +658,93 @@ def test_a_driver_elsewhere_is_handed_nothing(
     assert "canary" not in str(command)
     assert ("TIDELINE_SPARK_SETTINGS" in str(hook._env)) is handed
     assert "canary" not in str(merge.env_vars)
+
+
+SIZES = {"executor_memory": "3g", "executor_cores": "2", "cores_max": "8"}
+STANDALONE = {"conn_type": "spark", "host": "spark://10.0.0.7:7077"}
+IN_CLUSTER = {"deploy-mode": "cluster"}
+
+
+@pytest.fixture
+def on_cluster(merge: MergeOperator, monkeypatch: pytest.MonkeyPatch) -> MergeOperator:
+    """With settings for a cluster; its secret is a canary."""
+    values = {
+        **SIZES,
+        "driver_host": "10.0.0.2",
+        "authenticate_secret": "canary-of-spark",
+        "py_files": "/dist/tideline.whl",
+    }
+    for name, value in values.items():
+        monkeypatch.setenv(f"TIDELINE_MERGE__{name.upper()}", value)
+    return merge
+
+
+def built(
+    merge: MergeOperator, monkeypatch: pytest.MonkeyPatch, connection: dict[str, Any]
+) -> tuple[list[str], dict[str, str]]:
+    """The command line of spark-submit, and what is handed on by the environment."""
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    hook = merge._settled_hook(TidelineHook(merge.config).settings, here=False)
+    hook._application_args = []
+    command = hook._build_spark_submit_command("/jobs/merge.py")
+    return command, json.loads((hook._env or {}).get("TIDELINE_SPARK_SETTINGS", "{}"))
+
+
+def test_a_cluster_gets_sizes_as_settings_and_its_secret_by_the_environment(
+    on_cluster: MergeOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command, handed = built(on_cluster, monkeypatch, STANDALONE)
+    assert {
+        "spark.executor.memory=3g",
+        "spark.executor.cores=2",
+        "spark.cores.max=8",
+        "spark.driver.host=10.0.0.2",
+        "spark.driver.bindAddress=10.0.0.2",
+        "spark.tideline.sharedFiles=false",
+    } <= set(command)
+    assert "canary" not in str(command) and "--py-files" not in command
+    assert handed["spark.authenticate.secret"] == "canary-of-spark"
+    assert handed["spark.network.crypto.enabled"] == "true"
+    assert "canary" not in str({n: getattr(on_cluster, n) for n in on_cluster.template_fields})
+
+
+def test_a_driver_in_the_cluster_gets_the_wheel_and_no_address(
+    on_cluster: MergeOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {"conn_type": "spark", "host": "yarn", "extra": IN_CLUSTER}
+    command, handed = built(on_cluster, monkeypatch, there)
+    assert command[command.index("--py-files") + 1] == "/dist/tideline.whl"
+    assert "spark.executor.memory=3g" in command
+    assert not any("spark.driver.host" in word for word in command)
+    assert handed == {} and "canary" not in str(command)
+
+
+def test_a_local_master_gets_nothing_of_it(
+    on_cluster: MergeOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command, handed = built(on_cluster, monkeypatch, LOCAL_JOB)
+    assert not any("spark.executor." in word for word in command)
+    assert handed == {}
+
+
+def test_a_driver_in_a_standalone_cluster_is_refused(
+    on_cluster: MergeOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Misconfigured, match="cannot run in a standalone cluster") as refused:
+        built(on_cluster, monkeypatch, {**STANDALONE, "extra": IN_CLUSTER})
+    assert "deploy mode of the connection spark_default to client" in str(refused.value.hint)
+
+
+def test_the_installed_spark_is_given_its_jars_on_a_cluster_too(
+    on_cluster: MergeOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver here has no jars but Spark's, whatever the cluster has. (Another Spark's
+    spark-submit is first on PATH in the test above.)"""
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("JAVA_HOME", str(java_home()))
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    command, _ = built(on_cluster, monkeypatch, STANDALONE)
+    assert command[command.index("--jars") + 1] == ",".join(str(jar) for jar in delta_jars())
 
 
 def test_the_own_environment_of_a_task_stays(
