@@ -1,0 +1,245 @@
+"""``tideline merge`` on a standalone cluster of two workers, whose processes die: every change is in
+its table once, nothing secret is shown, and files that an executor does not see are refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import psutil
+import pytest
+from deltalake.exceptions import DeltaError
+
+from devtools.services.process_table import end_processes
+from devtools.services.s3 import S3Server
+from devtools.services.spark_cluster import SparkCluster
+from tests.faults.every_mode import NOW, EveryMode
+from tests.fixtures.certificates import Authority, make_authority
+from tests.fixtures.object_storage import place_in
+from tests.fixtures.settings import as_toml
+from tests.fixtures.tls_front import TlsFront
+from tideline.java import java_home
+from tideline.settings import Warehouse
+from tideline.store.objects import open_store
+from tideline.warehouse.s3_jars import find_s3_jar_set
+
+pytestmark = [
+    pytest.mark.timeout(1_800),
+    pytest.mark.skipif(
+        find_s3_jar_set() is None, reason="the Hadoop of this Spark has no create-only write to S3"
+    ),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 600.0
+_PAUSE_S = 0.02
+_SHORT = "spark.executor.defaultJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC\n"
+_CONSOLE = "from tideline_console.app import main; main()"
+_UNCHECKED = """
+import contextlib, tideline_spark.merge
+tideline_spark.merge.files_seen_by_all = lambda *given: contextlib.nullcontext()
+"""
+
+
+class Cluster(SparkCluster):
+    """Whose commands run as a user's would, in processes of their own."""
+
+    def command(self, tables: EveryMode, access: dict[str, Any], **merge: Any) -> Command:
+        """Start ``tideline merge`` of what waits."""
+        settings = tables.history.settings
+        values = {
+            "pipeline": settings.pipeline,
+            "source": {"url": "postgresql://nobody@127.0.0.1:1/shop"},
+            "store": {"url": settings.store.url, **access},
+            "warehouse": {"url": settings.warehouse.url},
+            "merge": {
+                **self.settings,
+                "driver_memory": "1g",
+                "executor_memory": "512m",
+                "executor_cores": 1,
+                **merge,
+            },
+            "tables": {name: dict(keys) for name, keys in tables.settings.items()},
+        }
+        return Command(tables.root, values)
+
+
+class Command:
+    """A ``tideline merge`` that runs. ``lead``: Python that it runs first."""
+
+    def __init__(self, folder: Path, values: dict[str, Any], lead: str = "") -> None:
+        config = folder / "tideline.toml"
+        config.write_text(as_toml(values))
+        clients = folder / "client"
+        clients.mkdir(exist_ok=True)
+        (clients / "spark-defaults.conf").write_text(_SHORT)
+        self._log = folder / "merge.log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", f"{lead}\n{_CONSOLE}", "merge", "--config", str(config)],
+                cwd=ROOT,
+                env={
+                    **os.environ,
+                    "JAVA_HOME": str(java_home()),
+                    "SPARK_CONF_DIR": str(clients),
+                },
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text()
+
+    def until(self, seen: Callable[[], Any]) -> None:
+        """Return once something is ``seen``, while it runs."""
+        end = time.monotonic() + PATIENCE_S
+        while not seen():
+            assert self.process.poll() is None, f"it ended first: {self.output}"
+            assert time.monotonic() < end, self.output
+            time.sleep(_PAUSE_S)
+
+    def end(self) -> int:
+        """Its exit code."""
+        return self.process.wait(PATIENCE_S)
+
+    def kill(self) -> None:
+        """Kill the driver: Python and its Java."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@pytest.fixture
+def tables(s3: S3Server, tmp_path: Path) -> EveryMode:
+    """A chain in S3, and four tables that are not there yet."""
+    made = EveryMode(tmp_path, seed=11, place=place_in(s3))
+    made.fill()
+    made.more(16)
+    return made
+
+
+def committed(tables: EveryMode) -> bool:
+    """Whether any table has a commit."""
+    warehouse = tables.history.settings.warehouse_store()
+    return any(key.endswith(".json") for key in open_store(warehouse).list(""))
+
+
+def merging(tables: EveryMode) -> Callable[[], bool]:
+    return lambda: committed(tables)
+
+
+def keys_of(tables: EveryMode) -> dict[str, Any]:
+    assert tables.place is not None
+    return {
+        name: value.get_secret_value() if hasattr(value, "get_secret_value") else value
+        for name, value in tables.place.access().items()
+        if value is not None
+    }
+
+
+def test_an_executor_dies_while_tables_in_s3_are_merged(
+    cluster: Cluster, tables: EveryMode, s3: S3Server, tmp_path: Path
+) -> None:
+    """Executors reach S3 by the driver's keys and trust the authority that the settings name.
+    Neither key nor the cluster's secret is on a command line or a page."""
+    authority = make_authority(tmp_path)
+    with TlsFront(tmp_path, authority, s3.port) as front:
+        access = {
+            **keys_of(tables),
+            "endpoint": f"https://127.0.0.1:{front.port}",
+            "ca_file": str(authority.file),
+        }
+        command = cluster.command(tables, access)
+        command.until(merging(tables))
+        there = cluster.executors()
+        assert len(there) == 2
+        shown = "\n".join([*command_lines(), *pages(cluster)])
+        assert "CoarseGrainedExecutorBackend" in shown and "Running Applications" in shown
+        there[0].kill()
+        assert command.end() == 0, command.output
+    assert front.encrypted
+    for secret in (s3.secret_access_key, cluster.master.secret_file.read_text()):
+        assert secret not in shown
+        assert secret not in command.output
+    tables.check()
+
+
+@pytest.mark.long
+def test_a_driver_dies(cluster: Cluster, tables: EveryMode) -> None:
+    command = cluster.command(tables, keys_of(tables))
+    command.until(merging(tables))
+    command.kill()
+    tables.more(16)
+    again = cluster.command(tables, keys_of(tables))
+    assert again.end() == 0, again.output
+    tables.check()
+
+
+@pytest.mark.long
+def test_a_master_dies(cluster: Cluster, tables: EveryMode) -> None:
+    """The merge that runs keeps its executors; one without a master says so; with it back, the next
+    one goes on."""
+    command = cluster.command(tables, keys_of(tables))
+    command.until(merging(tables))
+    cluster.master.kill()
+    assert command.end() == 0, command.output
+    tables.check()
+    tables.more(16)
+    without = cluster.command(tables, keys_of(tables))
+    assert without.end() != 0
+    assert "Spark's master does not answer" in without.output
+    cluster.master.start()
+    again = cluster.command(tables, keys_of(tables))
+    assert again.end() == 0, again.output
+    tables.check()
+
+
+@pytest.mark.long
+def test_a_wrong_secret_is_refused_by_name(
+    cluster: Cluster, tables: EveryMode, tmp_path: Path
+) -> None:
+    other = tmp_path / "other-secret"
+    other.touch(mode=0o600)
+    other.write_text("canary-of-another-cluster")
+    access = keys_of(tables)
+    command = cluster.command(tables, access, authenticate_secret_file=str(other))
+    assert command.end() != 0
+    assert "did not take this application in" in command.output
+    assert "canary" not in command.output
+    assert not committed(tables)
+
+
+
+
+def command_lines() -> Iterator[str]:
+    """Those of every process of this machine."""
+    for one in psutil.process_iter():
+        with suppress(psutil.Error):
+            yield " ".join(one.cmdline())
+
+
+def pages(cluster: Cluster) -> Iterator[str]:
+    """What the master and the workers show to everybody: their pages, and those of applications."""
+    state = cluster.master.state()
+    apps = [f"{cluster.master.page}/app/?appId={one['id']}" for one in state["activeapps"]]
+    workers = [one["webuiaddress"] for one in state["workers"]]
+    master = cluster.master.page
+    for url in (master, f"{master}/json/", f"{master}/environment/", *apps, *workers):
+        with urlopen(url, timeout=PATIENCE_S) as answer:
+            yield answer.read().decode()
