@@ -9,7 +9,7 @@ LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags devtoo
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers demo test tests long matrix check quick-tests lint faults fuzz bench wheels images constraints sbom licences clean
+.PHONY: help setup servers demo cluster test tests long matrix check quick-tests lint faults fuzz bench wheels images constraints sbom licences clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ servers: $(READY)
 
 demo: setup ## the main job on a sample shop, live; SOURCE=mariadb, STORAGE=files, STAY=1 stays up without a terminal
 	@$(BIN)/python -m devtools demo $(if $(SOURCE),--source $(SOURCE)) $(if $(STORAGE),--storage $(STORAGE)) $(if $(STAY),--stay)
+
+cluster: setup ## a standalone Spark cluster on loopback, until Ctrl-C; WORKERS=… and PORT=… set it
+	@$(BIN)/python -m devtools cluster $(if $(WORKERS),--workers $(WORKERS)) $(if $(PORT),--port $(PORT))
 
 # Four processes on two cores: what waits for servers leaves the cores to what merges.
 SIDE_BY_SIDE := --numprocesses=4 --dist=loadscope --no-loadscope-reorder --max-worker-restart=0

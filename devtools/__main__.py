@@ -1,4 +1,4 @@
-"""``python -m devtools``: the demo and the simulator, which installations lack."""
+"""``python -m devtools``: the demo, a Spark cluster and the simulator, which installations lack."""
 
 from __future__ import annotations
 
@@ -57,6 +57,21 @@ def demo(
     from devtools.demo.app import run
 
     raise typer.Exit(run(source, storage, stay=stay))
+
+
+@app.command()
+def cluster(
+    workers: Annotated[int, typer.Option(min=1, help="Workers.")] = 2,
+    cores: Annotated[int, typer.Option(min=1, help="Cores of each worker.")] = 1,
+    memory: Annotated[str, typer.Option(help="Memory of each worker for executors.")] = "2g",
+    port: Annotated[
+        int | None, typer.Option(help="The master's port; a free one.", show_default=False)
+    ] = None,
+) -> None:
+    """Run a standalone Spark cluster on loopback, until Ctrl-C; prints the settings for it."""
+    from devtools.cluster import run
+
+    run(workers, cores, memory, port)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sys
 import structlog
 
 from devtools.benchmarks import (
+    cluster,
     ladder,
     largest_value,
     merge,
@@ -40,6 +41,7 @@ _ALL = {
         merge_start,
         verify,
         ladder,
+        cluster,
     )
 }
 

@@ -94,9 +94,7 @@ def _path(url: str) -> Path:
     return Path(unquote(urlsplit(url).path))
 
 
-def _try_later(
-    spark: SparkSession, probes: list[_Probe], later: set[str], hosts: set[str]
-) -> None:
+def _try_later(spark: SparkSession, probes: list[_Probe], later: set[str], hosts: set[str]) -> None:
     """Try the executors that joined while the work ran: ``later``, by id; one that is gone again
     counts as its machine, of which ``hosts`` passed."""
     everyone, alive = _executors(spark), _executors(spark, active=True)
@@ -170,7 +168,9 @@ class _Probe:
             # Listed here, and read there.
             reader.text(f"file:{given}").write.text(f"file:{written}")
         except (Py4JJavaError, PySparkException):
-            raise self._unseen("an executor cannot read or write there what is there here") from None
+            raise self._unseen(
+                "an executor cannot read or write there what is there here"
+            ) from None
         finally:
             spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
         found = sorted(word for one in written.glob("part-*") for word in one.read_text().split())

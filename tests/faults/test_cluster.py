@@ -1,13 +1,14 @@
-"""``tideline merge`` on a standalone cluster of two workers, whose processes die: every change is in
-its table once, nothing secret is shown, and files that an executor does not see are refused."""
+"""``tideline merge`` on a standalone cluster of two workers, whose processes die: every change is
+in its table once, nothing secret is shown, and files that executors may not see are refused."""
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,20 +18,18 @@ from urllib.request import urlopen
 
 import psutil
 import pytest
-from deltalake.exceptions import DeltaError
 
-from devtools.services.process_table import end_processes
 from devtools.services.s3 import S3Server
 from devtools.services.spark_cluster import SparkCluster
-from tests.faults.every_mode import NOW, EveryMode
-from tests.fixtures.certificates import Authority, make_authority
+from tests.faults.every_mode import EveryMode
+from tests.fixtures.certificates import make_authority
 from tests.fixtures.object_storage import place_in
 from tests.fixtures.settings import as_toml
 from tests.fixtures.tls_front import TlsFront
 from tideline.java import java_home
-from tideline.settings import Warehouse
 from tideline.store.objects import open_store
 from tideline.warehouse.s3_jars import find_s3_jar_set
+from tideline_spark.shared_files import PREFIX
 
 pytestmark = [
     pytest.mark.timeout(1_800),
@@ -42,6 +41,8 @@ pytestmark = [
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 600.0
 _PAUSE_S = 0.02
+NAMESPACE = ("unshare", "--mount", "--propagation", "private")
+"""Stands before a command that mounts, which the other processes do not see."""
 _SHORT = "spark.executor.defaultJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC\n"
 _CONSOLE = "from tideline_console.app import main; main()"
 _UNCHECKED = """
@@ -53,7 +54,9 @@ tideline_spark.merge.files_seen_by_all = lambda *given: contextlib.nullcontext()
 class Cluster(SparkCluster):
     """Whose commands run as a user's would, in processes of their own."""
 
-    def command(self, tables: EveryMode, access: dict[str, Any], **merge: Any) -> Command:
+    def command(
+        self, tables: EveryMode, access: dict[str, Any], *, lead: str = "", **merge: Any
+    ) -> Command:
         """Start ``tideline merge`` of what waits."""
         settings = tables.history.settings
         values = {
@@ -70,7 +73,7 @@ class Cluster(SparkCluster):
             },
             "tables": {name: dict(keys) for name, keys in tables.settings.items()},
         }
-        return Command(tables.root, values)
+        return Command(tables.root, values, lead)
 
 
 class Command:
@@ -225,6 +228,71 @@ def test_a_wrong_secret_is_refused_by_name(
     assert not committed(tables)
 
 
+@pytest.mark.long
+class TestFiles:
+    """Store and warehouse in a folder, over which one of two workers has an empty one of its own:
+    it stands for another machine."""
+
+    @pytest.fixture(scope="class")
+    def folder(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return tmp_path_factory.mktemp("lake")
+
+    @pytest.fixture(scope="class")
+    def apart(self, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+        hide = (*NAMESPACE, "sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"', str(folder))
+        with Cluster(tmp_path_factory.mktemp("apart"), launchers=[hide]) as started:
+            yield started
+
+    @pytest.fixture
+    def in_files(self, folder: Path) -> EveryMode:
+        made = EveryMode(Path(tempfile.mkdtemp(dir=folder)), seed=12)
+        made.fill()
+        return made
+
+    def test_they_are_refused_unless_the_settings_say_that_they_are_shared(
+        self, apart: Cluster, in_files: EveryMode
+    ) -> None:
+        command = apart.command(in_files, {})
+        assert command.end() != 0
+        assert "merge.shared_files = true" in command.output
+        assert written(in_files) == []
+
+    def test_they_are_refused_where_an_executor_does_not_see_them(
+        self, apart: Cluster, in_files: EveryMode
+    ) -> None:
+        command = apart.command(in_files, {}, shared_files=True)
+        assert command.end() != 0
+        assert "do not see the same" in command.output
+        assert written(in_files) == []
+
+    def test_unchecked_they_would_be_lost(self, apart: Cluster, in_files: EveryMode) -> None:
+        """Commits name files that are on no disk but the other machine's."""
+        command = apart.command(in_files, {}, lead=_UNCHECKED, shared_files=True)
+        command.end()
+        warehouse = in_files.root / "warehouse"
+        named = {
+            path.parent.parent / json.loads(line)["add"]["path"]
+            for path in warehouse.rglob("_delta_log/*.json")
+            for line in path.read_text().splitlines()
+            if "add" in json.loads(line)
+        }
+        print(command.output)
+        assert [path for path in named if not path.exists()], named
+
+
+@pytest.mark.long
+def test_shared_files_are_merged(cluster: Cluster, tmp_path: Path) -> None:
+    made = EveryMode(tmp_path, seed=13)
+    made.fill()
+    command = cluster.command(made, {}, shared_files=True)
+    assert command.end() == 0, command.output
+    made.check()
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(PREFIX)]
+
+
+def written(tables: EveryMode) -> list[Path]:
+    """All files in the warehouse."""
+    return [path for path in (tables.root / "warehouse").rglob("*") if path.is_file()]
 
 
 def command_lines() -> Iterator[str]:

@@ -1,0 +1,233 @@
+"""Merges as many changes as a table has rows on a cluster of one worker and of two, a core each.
+
+Per step of the merge, in Delta's words or by our line that starts it: what executors read in a
+second of a core, and what goes through the shuffle. Docs derive from these what larger merges take.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from devtools.benchmarks import orders
+from devtools.benchmarks.clocks import clocks, since
+from devtools.benchmarks.result import Result, result
+from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
+from devtools.services.spark_cluster import SparkCluster
+from tideline.planner import plan_merge
+from tideline.settings import make_settings
+
+NAME = "cluster"
+WORKERS = (1, 2)
+_MEMORY = "3g"
+_BATCH = 100_000
+_LEAST = 0.01
+"""The share of executors' CPU below which a step is not shown."""
+_FIGURES = re.compile(r"\d+")
+
+
+@dataclass
+class Step:
+    """What the stages of a step did, summed. Seconds and bytes."""
+
+    cpu_s: float = 0.0
+    run_s: float = 0.0
+    rows: int = 0
+    shuffled: int = 0
+    spilled: int = 0
+
+
+@dataclass
+class Taken:
+    """What a merge took: CPU seconds of the driver, while it merged, and of the executors; wall
+    seconds."""
+
+    driver_s: float
+    executors_s: float
+    wall_s: float
+    steps: dict[str, Step]
+
+    @property
+    def cpu_s(self) -> float:
+        return self.driver_s + self.executors_s
+
+
+def run(rows: int) -> Iterator[Result]:
+    """Measure ``rows`` changes, four updates of keys from all over the table for each insert, into
+    ``rows`` rows; and the merge of the dump before, which makes the table."""
+    with rig() as server:
+        orders.create(server.cursor)
+        orders.fill(server.cursor, rows)
+        run_until_idle(server.settings(initial="dump", chunk_rows=50_000), server)
+        made = _on_clusters(server, "dump")
+        warehouse = server.folder / "warehouse"
+        _change(server.cursor, rows)
+        run_until_idle(server.settings(initial="dump", chunk_rows=50_000), server)
+        changed = _on_clusters(server, "changes")
+        shutil.rmtree(warehouse)
+    yield from _lines(f"a dump of {rows} rows", rows, made)
+    yield from _lines(f"{rows} changes into {rows} rows", rows, changed)
+
+
+def _change(cursor: Any, rows: int) -> None:
+    """Update four fifths of the rows, and insert a fifth as many, in transactions of many."""
+    for first in range(1, rows + 1, _BATCH):
+        cursor.execute(
+            "UPDATE orders SET amount = amount + 1, updated_at = updated_at + interval '1 ms'"
+            " WHERE id >= %s AND id < %s AND id <= %s AND id %% 5 > 0",
+            (first, first + _BATCH, rows),
+        )
+    for first in range(rows + 1, rows + rows // 5 + 1, _BATCH):
+        last = min(first + _BATCH - 1, rows + rows // 5)
+        cursor.execute(
+            f"INSERT INTO orders {orders.ROW} FROM generate_series({first:d}, {last:d}) g"
+        )
+
+
+def _on_clusters(server: CaptureRig, name: str) -> list[Taken]:
+    """Merge what waits on each cluster, always into the same warehouse; keep the last one's."""
+    found = []
+    warehouse, before = server.folder / "warehouse", server.folder / f"before-{name}"
+    if warehouse.exists():
+        shutil.copytree(warehouse, before)
+    for workers in WORKERS:
+        shutil.rmtree(warehouse, ignore_errors=True)
+        if before.exists():
+            shutil.copytree(before, warehouse)
+        folder = server.folder / f"cluster-{name}-{workers}"
+        folder.mkdir()
+        with SparkCluster(folder, workers=workers, memory=_MEMORY) as cluster:
+            found.append(_measured(server, cluster, f"{name}-{workers}"))
+    shutil.rmtree(before, ignore_errors=True)
+    return found
+
+
+def _measured(server: CaptureRig, cluster: SparkCluster, plan_id: str) -> Taken:
+    """Merge in a process of its own: the driver of the second cluster is no warmer than the
+    first's."""
+    values = server.settings().model_dump(mode="json", exclude_unset=True)
+    values["source"]["url"], values["control"]["url"] = server.dsn, server.valkey.url()
+    values["merge"] = {
+        **cluster.settings,
+        "executor_memory": _MEMORY,
+        "executor_cores": 1,
+        "shared_files": True,
+    }
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_merged, values, plan_id).result()
+
+
+def _merged(values: Mapping[str, Any], plan_id: str) -> Taken:
+    """Plan and merge; called in the process of the driver."""
+    from tideline.cluster_spark import cluster_settings
+    from tideline.java import java_home
+    from tideline.warehouse.job_jars import job_jars
+    from tideline_spark.merge import run_plan
+    from tideline_spark.session import make_session
+
+    settings = make_settings(values)
+    os.environ["JAVA_HOME"] = str(java_home())
+    spark = make_session(
+        master=settings.merge.master,
+        driver_memory="2g",
+        jars=job_jars(settings),
+        app_name="cluster",
+        others=cluster_settings(settings.merge, settings.merge.master),
+    )
+    try:
+        begun = clocks()
+        (receipt,) = run_plan(spark, plan_merge(settings, plan_id=plan_id)).tables
+        driver_s, wall_s = since(begun)
+        if receipt.error is not None:
+            raise AssertionError(f"the merge failed: {receipt.error}")
+        return Taken(driver_s, _executors_s(spark), wall_s, _steps(spark))
+    finally:
+        spark.stop()
+
+
+def _executors_s(spark: Any) -> float:
+    """Return the CPU seconds of the executors' processes, their start included."""
+    application = str(spark.sparkContext.applicationId)
+    found = 0.0
+    for one in psutil.process_iter():
+        with suppress(psutil.Error):
+            if one.name() == "java" and application in one.cmdline():
+                times = one.cpu_times()
+                found += times.user + times.system
+    return found
+
+
+def _steps(spark: Any) -> dict[str, Step]:
+    """Sum Spark's own counts of the stages that ran, by step."""
+    context = spark._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    names = {
+        stage: _name(job)
+        for job in _items(context.statusStore().jobsList(None))
+        for stage in _items(job.stageIds())
+    }
+    steps: dict[str, Step] = {}
+    stages = context.statusStore().stageList(None, False, False, [], None)
+    for stage in _items(stages):
+        step = steps.setdefault(names.get(stage.stageId(), "other"), Step())
+        step.cpu_s += stage.executorCpuTime() / 1e9
+        step.run_s += stage.executorRunTime() / 1e3
+        step.rows += stage.inputRecords() + stage.shuffleReadRecords()
+        step.shuffled += stage.shuffleWriteBytes()
+        step.spilled += stage.diskBytesSpilled()
+    return steps
+
+
+def _items(sequence: Any) -> Iterator[Any]:
+    """Yield the items of a Scala sequence."""
+    for number in range(sequence.size()):
+        yield sequence.apply(number)
+
+
+def _name(job: Any) -> str:
+    described = job.description()
+    text = str(described.get()) if described.isDefined() else str(job.name()).rpartition("/")[2]
+    return _FIGURES.sub("N", text)
+
+
+def _lines(workload: str, rows: int, taken: list[Taken]) -> Iterator[Result]:
+    first = taken[0]
+    for workers, one in zip(WORKERS, taken, strict=True):
+        on = f"{workload}, {workers} workers"
+        baseline = "one worker"
+        for metric, value, base in (
+            ("CPU of driver and executors", (one.cpu_s, "s"), first.cpu_s),
+            ("CPU of executors", (one.executors_s, "s"), first.executors_s),
+            ("wall", (one.wall_s, "s"), first.wall_s),
+            ("changes per CPU second", (rows / one.cpu_s, "rows"), rows / first.cpu_s),
+        ):
+            yield result(NAME, on, metric, value=value, baseline=(baseline, base), goal="-")
+        for name, step in sorted(one.steps.items(), key=lambda item: -item[1].cpu_s):
+            if step.cpu_s >= _LEAST * one.executors_s:
+                yield from _step_lines(on, name, step, rows)
+
+
+def _step_lines(workload: str, name: str, step: Step, rows: int) -> Iterator[Result]:
+    for metric, value, unit in (
+        ("task CPU", step.cpu_s, "s"),
+        ("rows read per core-second", step.rows / step.run_s if step.run_s else 0.0, "rows"),
+        ("shuffle bytes per change", step.shuffled / rows, "bytes"),
+        ("spilled to disk", float(step.spilled), "bytes"),
+    ):
+        yield result(
+            NAME,
+            workload,
+            f"{name}: {metric}",
+            value=(value, unit),
+            baseline=("task CPU", step.cpu_s),
+            goal="-",
+        )
