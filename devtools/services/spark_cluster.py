@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -38,6 +39,8 @@ class SparkMaster(LoopbackServer):
         super().__init__(directory, port=port, name="spark-master")
         self._ui_port = free_port()
         self._secret = secrets.token_hex(16)
+        # What an earlier cluster's master wrote there would be waited for.
+        shutil.rmtree(self._recovery, ignore_errors=True)
         self.secret_file = directory.absolute() / "secret"
         self.configuration = directory.absolute() / "configuration"
         """The folder for ``SPARK_CONF_DIR`` of master and workers."""
@@ -50,6 +53,10 @@ class SparkMaster(LoopbackServer):
     def page(self) -> str:
         """The address of its web page, which has no login."""
         return f"http://{LOOPBACK}:{self._ui_port}"
+
+    @property
+    def _recovery(self) -> Path:
+        return self._directory.absolute() / "recovery"
 
     def state(self) -> dict[str, Any]:
         """Return what the page knows, as JSON. Raises OSError where it does not answer."""
@@ -72,7 +79,7 @@ class SparkMaster(LoopbackServer):
             # Takes applications without the secret, and a driver in it could not be ours.
             "spark.master.rest.enabled": "false",
             "spark.deploy.recoveryMode": "FILESYSTEM",
-            "spark.deploy.recoveryDirectory": str(self._directory.absolute() / "recovery"),
+            "spark.deploy.recoveryDirectory": str(self._recovery),
         }
         lines = [f"{name} {value}\n" for name, value in settings.items()]
         _write_private(self.configuration / "spark-defaults.conf", "".join(lines))

@@ -1,0 +1,99 @@
+"""What the files for Kubernetes name is in the code: they cannot be run here."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tideline.cluster_spark import executor_settings
+from tideline.contract.layout import plan_key, receipt_key
+from tideline.settings import Merge, Warehouse
+from tideline.spark_versions import spark_line
+from tideline.warehouse.hadoop import place_settings
+
+ROOT = Path(__file__).resolve().parents[3]
+FILES = ROOT / "docs" / "cluster"
+JOBS = ROOT / "spark_jobs" / "tideline_spark"
+
+
+@pytest.fixture(scope="module")
+def application() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((FILES / "spark-application.yaml").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def dockerfile() -> str:
+    return (FILES / "Dockerfile").read_text()
+
+
+def test_it_is_a_spark_application(application: dict[str, Any]) -> None:
+    assert application["apiVersion"] == "sparkoperator.k8s.io/v1beta2"
+    assert application["kind"] == "SparkApplication"
+    assert (application["spec"]["type"], application["spec"]["mode"]) == ("Python", "cluster")
+
+
+def test_jobs_run_on_the_spark_that_it_names(application: dict[str, Any]) -> None:
+    assert spark_line(application["spec"]["sparkVersion"])
+
+
+def test_the_program_is_a_job_that_the_image_has(
+    application: dict[str, Any], dockerfile: str
+) -> None:
+    program = Path(application["spec"]["mainApplicationFile"].removeprefix("local://"))
+    assert (JOBS / program.name).is_file()
+    copied = re.sub(r"\\\n", "", dockerfile)
+    assert re.search(rf"^COPY .*tideline_spark/{program.name}.* {program.parent}/$", copied, re.M)
+    assert all((ROOT / one).is_file() for one in re.findall(r"spark_jobs/\S+\.py", dockerfile))
+
+
+def test_the_job_takes_its_arguments(
+    application: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parsed by the job itself; the addresses are those that the planner stores a plan under."""
+    from tideline_spark import merge
+
+    seen = []
+    monkeypatch.setattr(merge, "run_job", lambda *given, **named: seen.append(named) or 0)
+    monkeypatch.setattr(argparse.ArgumentParser, "error", lambda _, text: pytest.fail(text))
+    words = application["spec"]["arguments"]
+    assert merge.main(words) == 0
+    options = dict(word.removeprefix("--").split("=", 1) for word in words)
+    assert options["plan"].endswith(f"/{plan_key('shop', 'PLAN')}")
+    assert options["receipt"].endswith(f"/{receipt_key('shop', 'PLAN')}")
+
+
+def test_its_settings_are_ours(application: dict[str, Any]) -> None:
+    known = {
+        **place_settings([Warehouse(url="s3://b/w", region="eu-1")]),
+        **executor_settings(Merge(), "k8s://https://kubernetes"),
+    }
+    known["spark.hadoop.fs.s3a.endpoint.region"] = "eu-central-1"
+    given = application["spec"]["sparkConf"]
+    assert given == {name: known.get(name) for name in given}
+
+
+def test_what_the_image_runs_exists(dockerfile: str) -> None:
+    [(module, name)] = re.findall(r"from ([\w.]+) import (\w+)", dockerfile)
+    assert hasattr(importlib.import_module(module), name)
+    wheel = "tideline_cdc-*.whl"
+    assert wheel in dockerfile and "dist/" + wheel in (ROOT / "Makefile").read_text()
+    assert (ROOT / "constraints.txt").is_file()
+
+
+def test_classes_and_settings_that_the_page_names_exist() -> None:
+    page = (ROOT / "docs" / "CLUSTER.md").read_text()
+    fields = set(Merge.model_fields)
+    named = set(re.findall(r"`merge\.(\w+)( = [^`]*)?`", page))
+    assert {name for name, _ in named} <= fields
+    [rows] = re.findall(r"\| setting of `\[merge\]`.*\n\|---.*\n((?:\|.*\n)+)", page)
+    first = {
+        name for row in rows.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])
+    }
+    assert first <= fields and len(first) >= 8
