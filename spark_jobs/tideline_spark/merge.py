@@ -71,7 +71,8 @@ def run_plan(
             return failed_swap(planned, unexpected(error, f"swapping {planned.table}"))
         return made.run(patience)
 
-    targets = [one.target for one in (*plan.tables, *plan.swaps, *plan.descriptions)]
+    targets = [table.target for table in plan.tables]
+    targets += [one.target for one in plan.swaps] + [one.target for one in plan.descriptions]
     with (
         files_seen_by_all(spark, plan.store_url, targets),
         ThreadPoolExecutor(max_workers=side_by_side(spark, tables_at_once)) as pool,

@@ -176,6 +176,7 @@ def test_an_executor_dies_while_tables_in_s3_are_merged(
         assert "CoarseGrainedExecutorBackend" in shown and "Running Applications" in shown
         there[0].kill()
         assert command.end() == 0, command.output
+        shown += "\n".join(logs(cluster))
     assert front.encrypted
     for secret in (s3.secret_access_key, cluster.master.secret_file.read_text()):
         assert secret not in shown
@@ -300,6 +301,13 @@ def command_lines() -> Iterator[str]:
     for one in psutil.process_iter():
         with suppress(psutil.Error):
             yield " ".join(one.cmdline())
+
+
+def logs(cluster: Cluster) -> Iterator[str]:
+    """What master, workers and executors have written, but for the files that hold the secret."""
+    folder = cluster.master.secret_file.parent
+    for path in (*folder.glob("*.log"), *folder.glob("*-work/*/*/std*")):
+        yield path.read_text(errors="replace")
 
 
 def pages(cluster: Cluster) -> Iterator[str]:

@@ -50,8 +50,8 @@ class ObjectStorage(Section, shared=True):
     name."""
     ca_file: Path | None = None
     """A file with the certificates (PEM) of the authority of an endpoint with a private one; the
-    machine's own authorities stay trusted. Spark's driver trusts it, too; executors on other
-    machines trust what Java does there."""
+    machine's own authorities stay trusted. So does Spark, where the driver is given it: on this
+    machine, with its executors, wherever they are ([CLUSTER](CLUSTER.md))."""
     encryption: Literal["sse-s3", "sse-kms"] | None = None
     """Ask the server to encrypt what is written: with a key of S3's own, or of KMS. None: as the
     bucket is set."""

@@ -59,8 +59,7 @@ def test_the_job_takes_its_arguments(
     """Parsed by the job itself; the addresses are those that the planner stores a plan under."""
     from tideline_spark import merge
 
-    seen = []
-    monkeypatch.setattr(merge, "run_job", lambda *given, **named: seen.append(named) or 0)
+    monkeypatch.setattr(merge, "run_job", lambda *given, **named: 0)
     monkeypatch.setattr(argparse.ArgumentParser, "error", lambda _, text: pytest.fail(text))
     words = application["spec"]["arguments"]
     assert merge.main(words) == 0
