@@ -36,8 +36,8 @@ _FIGURES = re.compile(r"\d+")
 
 
 @dataclass
-class Step:
-    """What the stages of a step did, summed. Seconds and bytes."""
+class _StepCost:
+    """Sums over the stages of a step: seconds, rows, bytes."""
 
     cpu_s: float = 0.0
     run_s: float = 0.0
@@ -47,14 +47,13 @@ class Step:
 
 
 @dataclass
-class Taken:
-    """What a merge took: CPU seconds of the driver, while it merged, and of the executors; wall
-    seconds."""
+class _MergeCost:
+    """CPU seconds of the driver, while it merged, and of the executors; wall seconds."""
 
     driver_s: float
     executors_s: float
     wall_s: float
-    steps: dict[str, Step]
+    steps: dict[str, _StepCost]
 
     @property
     def cpu_s(self) -> float:
@@ -93,7 +92,7 @@ def _change(cursor: Any, rows: int) -> None:
         )
 
 
-def _on_clusters(server: CaptureRig, name: str) -> list[Taken]:
+def _on_clusters(server: CaptureRig, name: str) -> list[_MergeCost]:
     """Merge what waits on each cluster, always into the same warehouse; keep the last one's."""
     found = []
     warehouse, before = server.folder / "warehouse", server.folder / f"before-{name}"
@@ -111,7 +110,7 @@ def _on_clusters(server: CaptureRig, name: str) -> list[Taken]:
     return found
 
 
-def _measured(server: CaptureRig, cluster: SparkCluster, plan_id: str) -> Taken:
+def _measured(server: CaptureRig, cluster: SparkCluster, plan_id: str) -> _MergeCost:
     """Merge in a process of its own: the driver of the second cluster is no warmer than the
     first's."""
     values = server.settings().model_dump(mode="json", exclude_unset=True)
@@ -126,7 +125,7 @@ def _measured(server: CaptureRig, cluster: SparkCluster, plan_id: str) -> Taken:
         return pool.submit(_merged, values, plan_id).result()
 
 
-def _merged(values: Mapping[str, Any], plan_id: str) -> Taken:
+def _merged(values: Mapping[str, Any], plan_id: str) -> _MergeCost:
     """Plan and merge; called in the process of the driver."""
     from tideline.cluster_spark import cluster_settings
     from tideline.java import java_home
@@ -149,7 +148,7 @@ def _merged(values: Mapping[str, Any], plan_id: str) -> Taken:
         driver_s, wall_s = since(begun)
         if receipt.error is not None:
             raise AssertionError(f"the merge failed: {receipt.error}")
-        return Taken(driver_s, _executors_s(spark), wall_s, _steps(spark))
+        return _MergeCost(driver_s, _executors_s(spark), wall_s, _steps(spark))
     finally:
         spark.stop()
 
@@ -166,7 +165,7 @@ def _executors_s(spark: Any) -> float:
     return found
 
 
-def _steps(spark: Any) -> dict[str, Step]:
+def _steps(spark: Any) -> dict[str, _StepCost]:
     """Sum Spark's own counts of the stages that ran, by step."""
     context = spark._jsc.sc()
     context.listenerBus().waitUntilEmpty()
@@ -175,10 +174,10 @@ def _steps(spark: Any) -> dict[str, Step]:
         for job in _items(context.statusStore().jobsList(None))
         for stage in _items(job.stageIds())
     }
-    steps: dict[str, Step] = {}
+    steps: dict[str, _StepCost] = {}
     stages = context.statusStore().stageList(None, False, False, [], None)
     for stage in _items(stages):
-        step = steps.setdefault(names.get(stage.stageId(), "other"), Step())
+        step = steps.setdefault(names.get(stage.stageId(), "other"), _StepCost())
         step.cpu_s += stage.executorCpuTime() / 1e9
         step.run_s += stage.executorRunTime() / 1e3
         step.rows += stage.inputRecords() + stage.shuffleReadRecords()
@@ -199,7 +198,7 @@ def _name(job: Any) -> str:
     return _FIGURES.sub("N", text)
 
 
-def _lines(workload: str, rows: int, taken: list[Taken]) -> Iterator[Result]:
+def _lines(workload: str, rows: int, taken: list[_MergeCost]) -> Iterator[Result]:
     first = taken[0]
     for workers, one in zip(WORKERS, taken, strict=True):
         on = f"{workload}, {workers} workers"
@@ -216,7 +215,7 @@ def _lines(workload: str, rows: int, taken: list[Taken]) -> Iterator[Result]:
                 yield from _step_lines(on, name, step, rows)
 
 
-def _step_lines(workload: str, name: str, step: Step, rows: int) -> Iterator[Result]:
+def _step_lines(workload: str, name: str, step: _StepCost, rows: int) -> Iterator[Result]:
     for metric, value, unit in (
         ("task CPU", step.cpu_s, "s"),
         ("rows read per core-second", step.rows / step.run_s if step.run_s else 0.0, "rows"),

@@ -1,5 +1,5 @@
 """Tables in files on a cluster: an executor that does not see the driver's folder would write them
-to a disk of its own, and the commit would name files that nobody else has.
+to a disk of its own, and the commit would name files that no other machine has.
 
 So that is refused, unless the settings say that the folders are the same everywhere
 (``merge.shared_files``); then each job tries it first, on every executor that it has.
@@ -66,7 +66,7 @@ def files_seen_by_all(
             hint="move store and warehouse to S3; or, if it is one mount on all machines, set"
             " merge.shared_files = true",
         )
-    probes = [_Probe(spark, folder, master) for folder in folders]
+    probes = [_SharedFolder(spark, folder, master) for folder in folders]
     tried = set.intersection(*[one.run() for one in probes])
     hosts = {host for name, host in _executors(spark).items() if name in tried}
     yield
@@ -94,7 +94,9 @@ def _path(url: str) -> Path:
     return Path(unquote(urlsplit(url).path))
 
 
-def _try_later(spark: SparkSession, probes: list[_Probe], later: set[str], hosts: set[str]) -> None:
+def _try_later(
+    spark: SparkSession, probes: list[_SharedFolder], later: set[str], hosts: set[str]
+) -> None:
     """Try the executors that joined while the work ran: ``later``, by id; one that is gone again
     counts as its machine, of which ``hosts`` passed."""
     everyone, alive = _executors(spark), _executors(spark, active=True)
@@ -116,7 +118,7 @@ def _try_later(spark: SparkSession, probes: list[_Probe], later: set[str], hosts
 
 
 @dataclass(frozen=True)
-class _Probe:
+class _SharedFolder:
     """Has executors read what this process wrote to ``folder``, and write it to another file there,
     which this process reads."""
 

@@ -134,6 +134,8 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_spark.maintain": PROGRAM | {"time"},
     "tideline_spark.merge": PROGRAM | POOL | {"time"},
     "tideline_spark.session": frozenset({"pathlib"}),
+    "tideline_spark.shared_files": frozenset({"pathlib", "secrets", "shutil", "time"}),
+    "tideline_spark.standalone": frozenset({"socket"}),
     "tideline_spark.verification.comparison_run": frozenset({"time"}),
     "tideline_spark.trust": frozenset({"os", "pathlib"}),
     "tideline_spark.table_receipts": frozenset({"time"}),

@@ -1,0 +1,38 @@
+"""A standalone master that is there or is not, asked before a Java is started for it."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from devtools.services.ports import free_port
+from tideline.contract.errors import Unavailable
+from tideline_spark.session import make_session
+from tideline_spark.standalone import require_master
+
+
+def test_one_of_several_is_enough() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        require_master(f"spark://127.0.0.1:{free_port()},127.0.0.1:{port}")
+
+
+def test_none_is_unavailable() -> None:
+    with pytest.raises(Unavailable, match="does not answer: spark://127.0.0.1") as away:
+        require_master(f"spark://127.0.0.1:{free_port()},127.0.0.1:{free_port()}")
+    assert "the next run goes on" in str(away.value.hint)
+
+
+@pytest.mark.parametrize("master", ["local[2]", "yarn", "k8s://https://h:1", "spark://h", ""])
+def test_others_are_left_to_spark(master: str) -> None:
+    require_master(master)
+
+
+def test_no_java_is_started_for_a_master_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(settings: object) -> None:
+        pytest.fail("a Java was started")
+
+    monkeypatch.setattr("tideline_spark.session._start_java", started)
+    with pytest.raises(Unavailable, match="does not answer"):
+        make_session(master=f"spark://127.0.0.1:{free_port()}")
