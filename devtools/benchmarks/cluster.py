@@ -175,7 +175,9 @@ def _steps(spark: Any) -> dict[str, _StepCost]:
         for stage in _items(job.stageIds())
     }
     steps: dict[str, _StepCost] = {}
-    stages = context.statusStore().stageList(None, False, False, [], None)
+    gateway: Any = spark.sparkContext._gateway
+    no_quantiles = gateway.new_array(gateway.jvm.double, 0)
+    stages = context.statusStore().stageList(None, False, False, no_quantiles, None)
     for stage in _items(stages):
         step = steps.setdefault(names.get(stage.stageId(), "other"), _StepCost())
         step.cpu_s += stage.executorCpuTime() / 1e9

@@ -19,7 +19,7 @@ def test_one_of_several_is_enough() -> None:
 
 
 def test_none_is_unavailable() -> None:
-    with pytest.raises(Unavailable, match="does not answer: spark://127.0.0.1") as away:
+    with pytest.raises(Unavailable, match=r"does not answer: spark://127\.0\.0\.1") as away:
         require_master(f"spark://127.0.0.1:{free_port()},127.0.0.1:{free_port()}")
     assert "the next run goes on" in str(away.value.hint)
 
