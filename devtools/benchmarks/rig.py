@@ -72,22 +72,24 @@ class CaptureRig:
 
 @contextmanager
 def spark_application(
-    name: str = "benchmark", pipeline: Settings | None = None, **settings: str
+    name: str = "benchmark",
+    *,
+    pipeline: Settings | None = None,
+    others: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """Run a Spark application of two cores, with what the places of ``pipeline`` need, and
-    ``settings`` of Spark's."""
+    ``others`` of Spark's settings."""
     from tideline.warehouse.hadoop import s3_settings  # not for captures alone
     from tideline.warehouse.job_jars import job_jars
     from tideline_spark.session import make_session
 
-    if pipeline is not None:
-        settings |= s3_settings(pipeline)
+    in_s3 = {} if pipeline is None else s3_settings(pipeline)
     spark = make_session(
         master="local[2]",
         driver_memory="3g",
         jars=[str(jar) for jar in job_jars(pipeline)],
         app_name=name,
-        others=settings,
+        others={**in_s3, **(others or {})},
     )
     try:
         yield spark

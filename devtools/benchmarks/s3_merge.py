@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from devtools.benchmarks import orders
@@ -44,7 +45,7 @@ def run(rows: int) -> Iterator[Result]:
         limits: dict[str, Any] = {"initial": "dump", "chunk_rows": 50_000}
         in_files = server.settings(pipeline="in_files", **limits)
         in_s3 = server.settings(pipeline="in_s3", places=places, **limits)
-        with spark_application("merges in S3", in_s3) as spark:
+        with spark_application("merges in S3", pipeline=in_s3) as spark:
             for settings in (in_files, in_s3):
                 run_until_idle(settings, server)
                 run_plan(spark, plan_merge(settings, plan_id="initial"))
@@ -69,7 +70,7 @@ def _rounds(
             before = _requests(s3)
             begun = clocks()
             plan = plan_merge(settings, plan_id=f"round-{number}")
-            receipt = run_merge(settings, plan, lambda plan=plan: run_plan(spark, plan), print)
+            receipt = run_merge(settings, plan, partial(run_plan, spark, plan), print)
             cpu, wall = since(begun)
             into.cpu_s.append(cpu)
             into.wall_s.append(wall)

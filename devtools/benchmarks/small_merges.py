@@ -43,7 +43,7 @@ def run(rows: int) -> Iterator[Result]:
         run_until_idle(settings, server)
         # By default Spark forgets all but the last thousand.
         kept = {"spark.ui.retainedJobs": "100000"}
-        with spark_application("small merges", **kept) as spark:
+        with spark_application("small merges", others=kept) as spark:
             _merged(spark, settings, "initial")
             yield from _lines(each, *_rounds(spark, server, settings, each))
 
