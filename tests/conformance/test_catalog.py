@@ -18,6 +18,7 @@ from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.catalog.base import CatalogEntry, CatalogTable, same_place
 from tideline.catalog.names import CatalogName
 from tideline.catalog.registry import open_catalog
+from tideline.contract.errors import Unavailable
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 from tideline.contract.target_properties import owner_properties
 from tideline.planner.registration import (
@@ -173,7 +174,7 @@ def test_a_strangers_entry_is_named_and_left(shop: Shop, theirs: str) -> None:
     assert own_entries(shop.settings, None) == []
 
 
-def test_a_run_that_was_faster_with_the_entry_is_joined(
+def test_a_run_that_was_faster_with_the_name_is_noticed(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tideline.catalog import registry
@@ -183,14 +184,39 @@ def test_a_run_that_was_faster_with_the_entry_is_joined(
     create = catalog.create
 
     def late(name: CatalogName, table: CatalogTable) -> bool:
-        assert create(name, table)
+        assert create(name, table_of(table.location, "market"))
         return create(name, table)
 
     monkeypatch.setattr(catalog, "create", late)
     monkeypatch.setattr(type(kind), "connect", property(lambda _: lambda _: catalog))
-    assert register(shop.settings) == Registration()
-    assert register(shop.settings) == Registration()
-    assert catalog.find([shop.name()])
+    assert "pipeline market" in register(shop.settings).problems["public.orders"]
+    assert catalog.find([shop.name()])[shop.name()].owner[0] == "market"
+
+
+def test_a_catalog_that_goes_away_is_waited_for_once(
+    tmp_path: Path, catalog_place: CatalogPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tideline.catalog import registry
+
+    tables = [f"public.t{number}" for number in range(4)]
+    shop = Shop(tmp_path, catalog_place, tables).made()
+    kind = registry.KINDS[shop.place.kind]
+    catalog = kind.connect(shop.settings)
+    asked: list[str] = []
+    create = catalog.create
+
+    def goes(name: CatalogName, table: CatalogTable) -> bool:
+        asked.append(name.table)
+        if len(asked) == 2:
+            raise Unavailable("gone")
+        return create(name, table)
+
+    monkeypatch.setattr(catalog, "create", goes)
+    monkeypatch.setattr(type(kind), "connect", property(lambda _: lambda _: catalog))
+    found = register(shop.settings)
+    assert asked == ["t0", "t1"]
+    assert (list(found.made), list(found.problems)) == (tables[:1], tables[1:])
+    assert list(register(shop.settings).made) == tables[1:]
 
 
 def test_a_new_life_of_the_pipeline_takes_its_entries_over(

@@ -17,7 +17,7 @@ from tideline.catalog.base import Catalog, CatalogEntry, CatalogTable, same_plac
 from tideline.catalog.names import CatalogName, names_of
 from tideline.catalog.registry import kind_of, open_catalog
 from tideline.catalog.spark_table import path_of
-from tideline.contract.errors import TidelineError
+from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.layout import table_path
 from tideline.contract.manifest import Manifest
 from tideline.contract.open_state import TableState
@@ -158,8 +158,15 @@ class _Registering:
         named = {name: names.names[name] for name in wanted if name not in refused}
         with open_catalog(settings) as catalog:
             found = catalog.find(named.values())
+            away: Unavailable | None = None
             for table, name in named.items():
-                self._one(catalog, table, name, wanted[table], found.get(name))
+                try:
+                    if away is not None:  # Each further try would wait as long.
+                        raise away
+                    self._one(catalog, table, name, wanted[table], found.get(name))
+                except TidelineError as error:
+                    away = error if isinstance(error, Unavailable) else None
+                    self._problems[table] = f"it is not registered as {name}: {error}"
         return Registration(self._made, self._problems)
 
     def _wanted(
@@ -191,17 +198,14 @@ class _Registering:
         wanted: CatalogTable,
         found: CatalogEntry | None,
     ) -> None:
-        try:
-            for _ in range(_TRIES):
-                if found is not None:
-                    self._known(catalog, table, name, wanted, found)
-                    return
-                if self._dry or catalog.create(name, wanted):
-                    self._made[table] = name
-                    return
-                found = catalog.find([name]).get(name)
-        except TidelineError as error:
-            self._problems[table] = f"it is not registered as {name}: {error}"
+        for _ in range(_TRIES):
+            if found is not None:
+                self._known(catalog, table, name, wanted, found)
+                return
+            if self._dry or catalog.create(name, wanted):
+                self._made[table] = name
+                return
+            found = catalog.find([name]).get(name)
 
     def _known(
         self,
