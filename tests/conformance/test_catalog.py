@@ -193,6 +193,22 @@ def test_a_run_that_was_faster_with_the_name_is_noticed(
     assert catalog.find([shop.name()])[shop.name()].owner[0] == "market"
 
 
+def test_a_name_that_is_taken_and_not_shown_is_named(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what the login may not see."""
+    from tideline.catalog import registry
+
+    kind = registry.KINDS[shop.place.kind]
+    with open_catalog(shop.settings) as catalog:
+        assert catalog.create(shop.name(), table_of("file:///elsewhere", "market"))
+    monkeypatch.setattr(catalog, "find", lambda _: {})
+    monkeypatch.setattr(type(kind), "connect", property(lambda _: lambda _: catalog))
+    found = register(shop.settings)
+    assert not found.made
+    assert "is taken in the catalog by what" in found.problems["public.orders"]
+
+
 def test_a_catalog_that_goes_away_is_waited_for_once(
     tmp_path: Path, catalog_place: CatalogPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

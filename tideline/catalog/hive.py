@@ -73,7 +73,7 @@ class HiveCatalog:
         """See `Catalog`. What the metastore itself has put into the entry stays."""
         with self._asking():
             found = self._client.get_table(name.schema, name.table)
-            wanted = _hive_table(name, table, "")
+            wanted = _hive_table(name, table, None)
             kept = {
                 key: value
                 for key, value in (found.parameters or {}).items()
@@ -159,7 +159,7 @@ def _entry(found: Any) -> CatalogEntry:
     return entry_of(location, found.parameters or {})
 
 
-def _hive_table(name: CatalogName, table: CatalogTable, folder: str) -> Any:
+def _hive_table(name: CatalogName, table: CatalogTable, folder: str | None) -> Any:
     """Return the entry. The metastore makes a folder at the address that it takes for the table's,
     and may not reach the warehouse: as with Spark, that is a placeholder next to its own tables."""
     serde = ttypes.SerDeInfo(
@@ -172,7 +172,7 @@ def _hive_table(name: CatalogName, table: CatalogTable, folder: str) -> Any:
         owner="tideline",
         sd=ttypes.StorageDescriptor(
             cols=columns,
-            location=f"{folder}/{name.table}-__PLACEHOLDER__",
+            location=None if folder is None else f"{folder}/{name.table}-__PLACEHOLDER__",
             inputFormat=spark_table.INPUT_FORMAT,
             outputFormat=spark_table.OUTPUT_FORMAT,
             serdeInfo=serde,

@@ -206,6 +206,9 @@ class _Registering:
                 self._made[table] = name
                 return
             found = catalog.find([name]).get(name)
+        self._problems[table] = (
+            f"it is not registered: {name} is taken in the catalog by what this login is not shown"
+        )
 
     def _known(
         self,
