@@ -48,12 +48,14 @@ class _StepCost:
 
 @dataclass
 class _MergeCost:
-    """CPU seconds of the driver, while it merged, and of the executors; wall seconds."""
+    """CPU seconds of the driver, while it merged, and of the executors; wall seconds; rows written
+    to the table."""
 
     driver_s: float
     executors_s: float
     wall_s: float
     steps: dict[str, _StepCost]
+    written: int
 
     @property
     def cpu_s(self) -> float:
@@ -148,7 +150,13 @@ def _merged(values: Mapping[str, Any], plan_id: str) -> _MergeCost:
         driver_s, wall_s = since(begun)
         if receipt.error is not None:
             raise AssertionError(f"the merge failed: {receipt.error}")
-        return _MergeCost(driver_s, _executors_s(spark), wall_s, _steps(spark))
+        return _MergeCost(
+            driver_s,
+            _executors_s(spark),
+            wall_s,
+            _steps(spark),
+            receipt.inserted + receipt.updated,
+        )
     finally:
         spark.stop()
 
@@ -202,6 +210,8 @@ def _name(job: Any) -> str:
 
 def _lines(workload: str, rows: int, taken: list[_MergeCost]) -> Iterator[Result]:
     first = taken[0]
+    if any(one.written != rows for one in taken):
+        raise AssertionError(f"of {rows} rows {[one.written for one in taken]} were written")
     for workers, one in zip(WORKERS, taken, strict=True):
         on = f"{workload}, {workers} workers"
         baseline = "one worker"
@@ -214,21 +224,32 @@ def _lines(workload: str, rows: int, taken: list[_MergeCost]) -> Iterator[Result
             yield result(NAME, on, metric, value=value, baseline=(baseline, base), goal="-")
         for name, step in sorted(one.steps.items(), key=lambda item: -item[1].cpu_s):
             if step.cpu_s >= _LEAST * one.executors_s:
-                yield from _step_lines(on, name, step, rows)
+                other = first.steps.get(name, _StepCost())
+                yield from _step_lines(f"{on}: {name}", rows, step, other)
 
 
-def _step_lines(workload: str, name: str, step: _StepCost, rows: int) -> Iterator[Result]:
-    for metric, value, unit in (
-        ("task CPU", step.cpu_s, "s"),
-        ("rows read per core-second", step.rows / step.run_s if step.run_s else 0.0, "rows"),
-        ("shuffle bytes per change", step.shuffled / rows, "bytes"),
-        ("spilled to disk", float(step.spilled), "bytes"),
+def _step_lines(workload: str, rows: int, step: _StepCost, on_one: _StepCost) -> Iterator[Result]:
+    for metric, unit in (
+        ("task CPU", "s"),
+        ("rows read per core-second", "rows"),
+        ("shuffle bytes per change", "bytes"),
+        ("bytes spilled to disk", "bytes"),
     ):
+        value, base = (_measures(one, rows)[metric] for one in (step, on_one))
         yield result(
             NAME,
             workload,
-            f"{name}: {metric}",
+            metric,
             value=(value, unit),
-            baseline=("task CPU", step.cpu_s),
+            baseline=("one worker", base),
             goal="-",
         )
+
+
+def _measures(step: _StepCost, rows: int) -> dict[str, float]:
+    return {
+        "task CPU": step.cpu_s,
+        "rows read per core-second": step.rows / step.run_s if step.run_s else 0.0,
+        "shuffle bytes per change": step.shuffled / rows,
+        "bytes spilled to disk": float(step.spilled),
+    }
