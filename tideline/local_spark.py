@@ -33,6 +33,13 @@ five. A longer session is faster with the full compiler. With the first compiler
 MB for compiled code, which merges of nine tables fill; Spark then dies. Java collects all of its
 memory each time that its classes outgrow the size that it assumes: Spark's are 200 MB."""
 
+LONG_LIVED = (
+    "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=400m"
+    " -XX:+ExitOnOutOfMemoryError"
+)
+"""Java options for a session of thousands of merges. One that runs out of memory ends, and is
+replaced, instead of failing merges one by one."""
+
 QUICK_LAUNCH = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options for ``SPARK_LAUNCHER_OPTS``: spark-submit starts a Java just to build a command line."""
 

@@ -29,7 +29,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "obstore": ("planner", "postgres", "mysql"),
     "stamina": ("planner", "postgres", "mysql"),
     "deltalake": ("planner",),
-    "structlog": ("postgres", "mysql"),
+    "structlog": ("postgres", "mysql", "spark"),
     "pyarrow": ("capture",),
     "numpy": ("postgres", "mysql"),
     "isal": ("postgres", "mysql"),

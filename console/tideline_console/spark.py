@@ -22,14 +22,17 @@ _SHOWN_BYTES = 20_000
 
 
 @contextmanager
-def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
-    """Open a session by ``[merge]`` in the settings; it ends with the context."""
+def spark_session(
+    settings: Settings, what: str, *, long_lived: bool = False
+) -> Iterator[SparkSession]:
+    """Open a session by ``[merge]`` in the settings; it ends with the context. A ``long_lived`` one
+    is for thousands of merges."""
     from tideline.cluster_spark import cluster_settings
     from tideline.java import java_home
-    from tideline.local_spark import QUICK_LAUNCH, short_lived, spark_home
+    from tideline.local_spark import LONG_LIVED, QUICK_LAUNCH, short_lived, spark_home
     from tideline.warehouse.hadoop import s3_settings
     from tideline.warehouse.job_jars import job_jars
-    from tideline_spark.session import end_session, make_session
+    from tideline_spark.session import LONG_LIVED_SETTINGS, end_session, make_session
 
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_LAUNCH)
@@ -50,11 +53,12 @@ def spark_session(settings: Settings, what: str) -> Iterator[SparkSession]:
                 driver_memory=merge.driver_memory,
                 jars=jars,
                 app_name=f"tideline {what} {settings.pipeline}",
-                java_options=short_lived(),
+                java_options=LONG_LIVED if long_lived else short_lived(),
                 # Spark makes this unused folder, by default in the working directory.
                 others={
                     "spark.sql.warehouse.dir": folder,
                     **cluster_settings(merge, merge.master),
+                    **(LONG_LIVED_SETTINGS if long_lived else {}),
                     **s3_settings(settings),
                 },
             )

@@ -9,6 +9,8 @@ import structlog
 
 from devtools.benchmarks import (
     cluster,
+    follow_latency,
+    follow_rounds,
     ladder,
     largest_value,
     merge,
@@ -38,6 +40,8 @@ _ALL = {
         largest_value,
         merge,
         small_merges,
+        follow_latency,
+        follow_rounds,
         merge_start,
         verify,
         ladder,

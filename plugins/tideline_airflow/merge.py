@@ -25,6 +25,7 @@ from tideline_airflow.compat import AirflowException, AirflowFailException, Airf
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.log_lines import clear_errors, log_line
+from tideline_airflow.merger import run_by_merger
 from tideline_airflow.receipts import bad, failure, format_receipts, newest, summary
 from tideline_airflow.spark_job import SparkJobOperator, application, at_once
 
@@ -43,8 +44,9 @@ class PlanJobOperator(SparkJobOperator):
         self._lineage: list[tuple[SourceSettings, Plan, Receipt]] = []
 
     def run_plan(self, hook: TidelineHook, plan: Plan, context: Any) -> Receipt:
-        """Run ``plan`` and return its receipt. A plan is run again only where its receipt says that
-        a table failed: a table that another run was faster with is planned again instead.
+        """Run ``plan``, by the merger where one is there, else by a Spark job; return its
+        receipt. A plan is run again only where its receipt says that a table failed: a table that
+        another run was faster with is planned again instead.
 
         Updates an asset for each table that is merged; asks for pending rows. Without a receipt the
         task fails, and may be tried again.
@@ -55,7 +57,7 @@ class PlanJobOperator(SparkJobOperator):
 
         receipt = read_receipt(hook.settings, plan.plan_id)
         if receipt is None or any(one.outcome is Outcome.FAILED for one in receipt.tables):
-            receipt = run_merge(
+            receipt = run_by_merger(hook, plan.plan_id, self.report) or run_merge(
                 hook.settings,
                 plan,
                 lambda: self.submit_plan(hook, plan.plan_id, context),

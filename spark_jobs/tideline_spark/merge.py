@@ -11,7 +11,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
@@ -52,17 +52,36 @@ def run_plan(
     with ``before-commit`` and ``after-commit`` around each table's commit, in the committing
     thread. Raises as `files_seen_by_all` does.
     """
-
-    began = time.monotonic()
     patience = Patience(races_max=retries_max, retry_s=retry_s)
+    with ThreadPoolExecutor(max_workers=side_by_side(spark, tables_at_once)) as pool:
+        return run_in_pool(spark, plan, patience, pool, on_point=on_point)
+
+
+def run_in_pool(
+    spark: SparkSession,
+    plan: Plan,
+    patience: Patience,
+    pool: Executor,
+    *,
+    on_point: Callable[[str], None] = lambda point: None,
+    on_ended: Callable[[TableReceipt], None] = lambda receipt: None,
+) -> Receipt:
+    """Run ``plan`` as `run_plan` does, with the threads of ``pool``, which other plans may share.
+    ``on_ended`` gets each table's receipt at once, in the thread that merged it."""
+    began = time.monotonic()
     planned_manifests = PlannedManifests(spark, plan)
 
-    def run(table: TablePlan) -> TableReceipt:
+    def merge(table: TablePlan) -> TableReceipt:
         try:
             made = TableRun(spark, plan, table, on_point, planned_manifests)
         except Exception as error:  # noqa: BLE001  every table has its receipt
             return failed(table, unexpected(error, f"beginning with {table.table}"))
         return made.run(patience)
+
+    def run(table: TablePlan) -> TableReceipt:
+        receipt = merge(table)
+        on_ended(receipt)
+        return receipt
 
     def swap(planned: PlannedSwap) -> TableReceipt:
         try:
@@ -71,12 +90,8 @@ def run_plan(
             return failed_swap(planned, unexpected(error, f"swapping {planned.table}"))
         return made.run(patience)
 
-    targets = [table.target for table in plan.tables]
-    targets += [one.target for one in plan.swaps] + [one.target for one in plan.descriptions]
-    with (
-        files_seen_by_all(spark, plan.store_url, targets),
-        ThreadPoolExecutor(max_workers=side_by_side(spark, tables_at_once)) as pool,
-    ):
+    targets = (one.target for one in (*plan.tables, *plan.swaps, *plan.descriptions))
+    with files_seen_by_all(spark, plan.store_url, targets):
         receipts = tuple(pool.map(run, plan.tables))
         receipts += tuple(swap(planned) for planned in plan.swaps)
     return Receipt(

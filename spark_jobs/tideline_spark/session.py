@@ -57,6 +57,17 @@ SMALL: Mapping[str, str] = {
 """Settings for a session in which a few local rows are merged into a small table. Measured: 20
 such merges take half of the CPU, and 8 jobs each instead of 22."""
 
+LONG_LIVED_SETTINGS: Mapping[str, str] = {
+    # Spark keeps the last thousand of each for its pages, which are not served.
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "500",
+    "spark.sql.ui.retainedExecutions": "20",
+    # Jobs of threads that name a pool of their own share the cores.
+    "spark.scheduler.mode": "FAIR",
+}
+"""Settings for a session of thousands of merges."""
+
 TABLES_AT_ONCE_MAX = 16
 _JAVA_NAMES = (
     "functions",

@@ -60,8 +60,12 @@ def read_receipt(settings: Settings, plan_id: str) -> Receipt | None:
 
 
 class Planning:
-    """One plan in the making. A new target is made as rebuild ``build``; with ``since_dump`` it
-    begins with the latest full dump, whatever its mode."""
+    """Makes plans. A new target is made as rebuild ``build``; with ``since_dump`` it begins with
+    the latest full dump, whatever its mode.
+
+    May make several plans, one after the other: what is kept in between (manifests, schemas, where
+    dumps began) does not change in a chain, and jobs refuse a plan whose chain was replaced.
+    """
 
     def __init__(
         self,
@@ -70,24 +74,38 @@ class Planning:
         *,
         build: int = 0,
         since_dump: bool = False,
+        chain: Chain | None = None,
     ) -> None:
         self._settings = settings
         self._store = store
         self._build = build
-        self._chain = Chain(store, settings.pipeline)
-        self._start_points = StartPoints(settings, store, build=build, since_dump=since_dump)
+        self._chain = chain or Chain(store, settings.pipeline)
+        self._start_points = StartPoints(
+            settings, store, self._chain, build=build, since_dump=since_dump
+        )
         self.ended: Mapping[str, int] = {}
         """The tables of the last plan that the source no longer has, and whose targets have applied
         everything, with their generations."""
 
     def plan(self, plan_id: str, tables: Sequence[str] | None, until: int | None = None) -> Plan:
         """Make the plan of ``tables``, as if the chain ended with manifest ``until``."""
-        settings = self._settings
         found = self._chain.tail() if until is None else self._chain.read(until)
-        entry = existing(settings, found)
-        tail, state = entry.manifest, self._chain.open_state(entry)
-        wanted = chosen(state, tables)
-        start_points = self._start_points.of(wanted, tail, tables or ())
+        entry = existing(self._settings, found)
+        state = self._chain.open_state(entry)
+        return self.plan_at(plan_id, entry.manifest, state, chosen(state, tables), tables or ())
+
+    def plan_at(
+        self,
+        plan_id: str,
+        tail: Manifest,
+        state: OpenState,
+        wanted: Mapping[str, TableState],
+        named: Collection[str] = (),
+    ) -> Plan:
+        """Make the plan of the ``wanted`` tables at the chain's ``tail``, where the open state is
+        ``state``. ``named``: those that were asked for by name."""
+        settings = self._settings
+        start_points = self._start_points.of(wanted, tail, named)
         self.ended = _ended(wanted, start_points)
         stopped = {name: str(start.stop) for name, start in start_points.items() if start.stop}
         settled = self._settled(tail, state)

@@ -84,13 +84,19 @@ class StartPoints:
     ``since_dump`` it begins with the latest full dump, whatever its mode."""
 
     def __init__(
-        self, settings: Settings, store: ObjectStore, *, build: int = 0, since_dump: bool = False
+        self,
+        settings: Settings,
+        store: ObjectStore,
+        chain: Chain,
+        *,
+        build: int = 0,
+        since_dump: bool = False,
     ) -> None:
         self._settings = settings
         self._store = store
         self._build = build
         self._since_dump = since_dump
-        self._chain = Chain(store, settings.pipeline)
+        self._chain = chain
         self._chain_index = ChainIndex(self._chain)
         self._schemas: dict[str, TableSchema] = {}
 

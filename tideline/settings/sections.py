@@ -265,6 +265,11 @@ class Merge(Section):
     """The memory of the driver that they start."""
     jars: str | None = None
     """Delta's jars, comma-separated; None: the ones in the cache."""
+    follow_interval_s: Seconds = 0.5
+    """`tideline merge --follow`: the interval between two looks for a new manifest."""
+    follow_memory_bytes_max: Count | None = None
+    """`tideline merge --follow`: a Spark session that takes more memory is replaced; None:
+    `driver_memory` and 2 GiB more."""
     executor_memory: Annotated[str, Field(pattern=r"^\d+[kmgtKMGT]$")] | None = None
     """The heap of each executor on a cluster, `1g`, as `spark.executor.memory`; None: as Spark or
     the cluster has it. This key and those below count with a master that is not local

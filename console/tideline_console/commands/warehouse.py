@@ -22,9 +22,26 @@ def plan(
     run(settings, tables or [], as_json=as_json)
 
 
-def merge(tables: Tables = None, config: Config = None) -> None:
+def merge(
+    tables: Tables = None,
+    config: Config = None,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Stay, as the pipeline's merger: merge new changes of all tables as they come,"
+            " until SIGTERM, SIGINT or SIGHUP.",
+        ),
+    ] = False,
+) -> None:
     """Plan and run one Spark merge of all new changes."""
     settings = settings_at(config)
+    if follow:
+        if tables:
+            raise typer.BadParameter("--follow merges all tables", param_hint="TABLE")
+        from tideline_console.follow.supervisor import run as run_merger
+
+        raise typer.Exit(run_merger(settings, config))
     from tideline_console.merge import run
 
     raise typer.Exit(run(settings, tables or []))

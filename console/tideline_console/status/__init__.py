@@ -6,6 +6,7 @@ The source is not queried, so that this works while it is down.
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 from msgspec.structs import replace
 
@@ -14,6 +15,7 @@ from tideline.contract.open_state import OpenState
 from tideline.contract.schema import parse_table
 from tideline.contract.timeliness import Objective
 from tideline.control import ControlClient, Heard
+from tideline.control.merger import MergerClient, MergerStatus
 from tideline.planner import WarehouseTables, applied_state, recent_runs
 from tideline.planner.consumers import removed_after_end
 from tideline.planner.merges import Planning
@@ -67,6 +69,7 @@ def read_status(settings: Settings, watch: FreshnessWatch | None = None) -> Stat
     watch = read_watch(settings) if watch is None else watch
     merged, warehouse_error = _merged(settings)
     heard, control_error = _heard(settings)
+    merger = None if heard is None else _merger(settings)
     chain = Chain(open_store(settings.store), settings.pipeline)
     tail = chain.tail()
     state = OpenState() if tail is None else chain.open_state(tail)
@@ -81,6 +84,7 @@ def read_status(settings: Settings, watch: FreshnessWatch | None = None) -> Stat
     limits = SilenceLimits(settings.capture.heartbeat_s, settings.capture.takeover_after_s)
     return replace(
         status_of(settings.pipeline, read, watch, limits),
+        merger=merger,
         control_error=control_error,
         warehouse_error=warehouse_error,
     )
@@ -119,3 +123,11 @@ def _heard(settings: Settings) -> tuple[list[Heard] | None, str | None]:
         return ControlClient(settings.control, settings.pipeline).heard(), None
     except TidelineError as error:
         return None, str(error)
+
+
+def _merger(settings: Settings) -> MergerStatus | None:
+    try:
+        with closing(MergerClient(settings.control, settings.pipeline)) as client:
+            return client.status()
+    except TidelineError:  # Away since the workers' statuses were read.
+        return None

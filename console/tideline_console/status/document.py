@@ -12,6 +12,7 @@ from tideline.contract.json_schemas import DIALECT
 from tideline.contract.request import Answer
 from tideline.contract.timeliness import Compliance
 from tideline.control import WorkerStatus
+from tideline.control.merger import MergerStatus
 from tideline.planner.table_status import TableStage, TableStatus
 
 STATUS_VERSION = 2
@@ -58,7 +59,9 @@ class Status(msgspec.Struct, frozen=True):
     """The document. ``chain`` is None before a worker ran for the first time.
 
     ``dumps`` have not ended, ``ended`` have recently (newest last). ``paused``: all dumps are,
-    including those requested later. ``slo`` is that of all tables together. ``control_error`` and
+    including those requested later. ``slo`` is that of all tables together. ``merger``: the
+    running ``tideline merge --follow``, None where there is none, or Redis is away.
+    ``control_error`` and
     ``warehouse_error`` give the reason for missing information. Answers leave out what has no
     value; elsewhere it is null.
     """
@@ -73,6 +76,7 @@ class Status(msgspec.Struct, frozen=True):
     ended: tuple[Answer, ...] = ()
     paused: bool = False
     slo: Compliance | None = None
+    merger: MergerStatus | None = None
     control_error: str | None = None
     warehouse_error: str | None = None
     version: int = written_version(STATUS_VERSION)
@@ -84,6 +88,7 @@ def version_1(status: Status) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(status)
     for shown, table in zip(document["tables"], status.tables, strict=True):
         shown["state"] = _STATES_OF_VERSION_1[table.state]
+    del document["merger"]
     return {**document, "version": 1}
 
 

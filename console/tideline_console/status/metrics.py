@@ -7,11 +7,12 @@ cannot be scraped. ``docs/METRICS.md`` lists the metrics.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from tideline.contract.timeliness import MergeRun, Stage
+from tideline.control.merger import MergerStatus
 from tideline_console.freshness import FreshnessWatch
 from tideline_console.status.document import Status
 
@@ -61,7 +62,20 @@ def metrics(status: Status, watch: FreshnessWatch) -> str:
     last = gauge("last_merge_seconds", "When the last merge run ended, Unix time")
     if watch.runs:
         last.labels(status.pipeline).set(watch.runs[-1].ended_us / 1_000_000)
+    if status.merger is not None:
+        _merger(gauge, status.merger)
     return generate_latest(registry).decode()
+
+
+def _merger(gauge: Callable[[str, str], Gauge], merger: MergerStatus) -> None:
+    for name, text, value in (
+        ("merger_up", "1 while the merger has a Spark session", merger.state == "merging"),
+        ("merger_waiting_tables", "Tables with changes to merge", merger.waiting),
+        ("merger_failing_tables", "Tables whose merges fail", len(merger.failing)),
+        ("merger_memory_bytes", "Resident memory of its Spark session", merger.memory_bytes),
+        ("merger_sessions_replaced", "Spark sessions replaced since it started", merger.replaced),
+    ):
+        gauge(name, text).labels(merger.pipeline).set(value)
 
 
 def _counted(runs: Iterable[MergeRun]) -> Counter[tuple[str, str]]:

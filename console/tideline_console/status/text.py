@@ -7,6 +7,7 @@ from datetime import timedelta
 from tideline.contract.printable import command
 from tideline.contract.request import Answer, TableProgress
 from tideline.contract.timeliness import Lateness
+from tideline.control.merger import MergerStatus
 from tideline.planner.table_status import EarlierRows, TableStage, TableStatus
 from tideline_console.output import say
 from tideline_console.status.document import Status
@@ -26,6 +27,8 @@ def print_status(status: Status) -> None:
     if status.workers:
         _print_workers(status)
         _print_restarts(status)
+    if status.merger is not None:
+        _print_merger(status.merger)
     if chain is None:
         say("nothing is captured yet; run `tideline capture`")
         return
@@ -49,6 +52,20 @@ def print_status(status: Status) -> None:
     _print_freshness(status)
     _print_verified(status)
     _print_dumps(status)
+
+
+def _print_merger(merger: MergerStatus) -> None:
+    lived = f"since {moment(merger.started_at_us)}"
+    last = "none yet" if merger.merged_at_us is None else moment(merger.merged_at_us)
+    say(
+        f"merger {merger.state} on {merger.host} (process {merger.pid}) {lived}, up to manifest"
+        f" {merger.manifest_number}: {merger.waiting} tables wait, last merge {last}"
+    )
+    if merger.replaced:
+        times = "once" if merger.replaced == 1 else f"{merger.replaced} times"
+        say(f"its Spark session was replaced {times}, last because: {merger.reason}")
+    for table, error in merger.failing.items():
+        say(f"{table} is not merged: {error}")
 
 
 def _print_workers(status: Status) -> None:

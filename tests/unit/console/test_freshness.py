@@ -28,6 +28,7 @@ from tideline.contract.timeliness import (
     Timeliness,
 )
 from tideline.control import WorkerStatus
+from tideline.control.merger import MergerStatus
 from tideline.planner.table_status import TableStatus
 from tideline.planner.verified import VerifiedThrough
 from tideline_console.freshness import ChainEnd, FreshnessWatch
@@ -307,7 +308,9 @@ def test_the_objective_and_the_metrics() -> None:
         98.0,
         2.0,
     )
-    text = metrics(made, watch)
+    merger = MergerStatus("m", "shop", "merging", "vm", 7, 1, 2, failing={"public.a": "torn"})
+    text = metrics(replace(made, merger=merger), watch)
+    assert 'tideline_merger_failing_tables{pipeline="shop"} 1.0' in text
     labels = f'pipeline="shop",table="{A}"'
     for line in (
         f"tideline_slo_burn{{{labels}}} 2.0",

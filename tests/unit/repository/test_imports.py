@@ -82,6 +82,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.catalog.unity": frozenset({"http.client", "ssl", "urllib.error", "urllib.request"}),
     "tideline.redis_client": frozenset({"pathlib", "redis", "ssl"}),
     "tideline.control.client": frozenset({"time"}),
+    "tideline.control.merger": frozenset({"redis", "time"}),
     "tideline.control.queue": frozenset({"redis", "time"}),
     "tideline.control.record": frozenset({"time"}),
     "tideline.openlineage.events": frozenset({"openlineage.client", "uuid"}),
@@ -92,6 +93,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.warehouse.delta.reader": frozenset({"deltalake"}),
     "tideline.warehouse.job_jars": frozenset({"pathlib"}),
     # Objects are read at the same time; the planner runs in no simulator.
+    "tideline.planner.chain_end": frozenset({"threading"}),
     "tideline.planner.garbage": POOL,
     "tideline.planner.read_inputs": POOL,
     "tideline.planner.history_parts": POOL,
@@ -149,6 +151,21 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_console.deleted_objects": POOL,
     "tideline_console.doctor_airflow": frozenset({"airflow", "sqlalchemy.exc", "tideline_airflow"}),
     "tideline_console.dump": frozenset({"rich"}),
+    # The merger: a program of processes and threads.
+    "tideline_console.follow.process": frozenset({"signal", "subprocess"}),
+    "tideline_console.follow.round_plans": frozenset({"structlog"}),
+    "tideline_console.follow.rounds": POOL
+    | {
+        "pyspark.sql",
+        "queue",
+        "structlog",
+        "tideline_spark.attempts",
+        "tideline_spark.merge",
+        "tideline_spark.session",
+        "threading",
+    },
+    "tideline_console.follow.session_process": PROGRAM | {"pyspark.sql", "structlog", "threading"},
+    "tideline_console.follow.supervisor": frozenset({"socket", "structlog"}),
     "tideline_console.init": SETTINGS_FILE,
     "tideline_console.inspect": frozenset({"pyarrow"}),
     "tideline_console.maintain": frozenset({"tideline_spark.maintain"}),

@@ -26,6 +26,7 @@ from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.contract.timeliness import Compliance, Lateness, Stage
 from tideline.control import WorkerStatus
+from tideline.control.merger import MergerStatus
 from tideline.planner import WarehouseTables
 from tideline.planner.table_status import Beginning, EarlierRows, TableStage, TableStatus, Through
 from tideline_capture.sources.finding import check_clocks
@@ -307,6 +308,24 @@ def golden() -> dict[str, Status]:
     full = Status(
         pipeline="shop",
         at_us=NOW,
+        merger=MergerStatus(
+            "vm-1",
+            "shop",
+            "merging",
+            "vm",
+            7,
+            NOW - 60_000_000,
+            NOW,
+            38,
+            tables_merged=9,
+            merged_at_us=NOW,
+            waiting=1,
+            plans=("merger-1/1",),
+            failing={"public.a": "a part is missing"},
+            memory_bytes=2 << 30,
+            replaced=1,
+            reason="its process ended with 70",
+        ),
         worker=WorkerState.LIVE,
         workers=(
             msgspec.structs.replace(
