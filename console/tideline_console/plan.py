@@ -15,7 +15,7 @@ from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 from tideline_console.output import say, write_document
 from tideline_console.plan_document import PlanPreview, TableOptions, TablePreview, preview
-from tideline_console.tables import print_table, vectors_differ
+from tideline_console.tables import layout_differs, print_table, vectors_differ
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
@@ -45,7 +45,7 @@ def read_preview(settings: Settings, tables: Sequence[str] | None) -> PlanPrevie
 
 def _options(settings: Settings, name: str) -> TableOptions:
     own = settings.of_table(parse_table(name))
-    return TableOptions(policy_of(settings, name), own.mode, own.deletion_vectors)
+    return TableOptions(policy_of(settings, name), own.mode, own.vectors, own.layout)
 
 
 def print_preview(found: PlanPreview) -> None:
@@ -95,6 +95,8 @@ def _print_table(table: TablePreview) -> None:
         )
     if table.vectors_to is not None:
         say(vectors_differ(table.table, wanted=table.vectors_to))
+    if table.layout_to is not None:
+        say(layout_differs(table.table, table.layout, table.layout_to))
     if table.steps:
         print_table(
             ("schema change", "seq", "in the target", "cost"),

@@ -15,6 +15,7 @@ from tideline.contract.plan import Plan, PlannedChange, TablePlan
 from tideline.contract.planning.stops import Policy, describe_step
 from tideline.contract.request import DumpRequest
 from tideline.contract.steps import ColumnStep, StepKind
+from tideline.contract.table_layout import NO_LAYOUT, TableLayout
 
 METADATA = "metadata only"
 REWRITE = "rewrites the table"
@@ -27,6 +28,7 @@ class TableOptions(msgspec.Struct, frozen=True):
     policy: Policy
     mode: Mode
     deletion_vectors: bool = True
+    layout: TableLayout = NO_LAYOUT
 
 
 class StepPreview(msgspec.Struct, frozen=True):
@@ -45,7 +47,8 @@ class TablePreview(msgspec.Struct, frozen=True):
     ``deletes_unseen``: rows that the plan does not bring are deleted as far as a finished dump or a
     truncate covers them. ``switch_to``: the mode that the settings ask for, where the target is
     kept in another one; only ``tideline rebuild`` changes that. ``vectors_to`` likewise: whether
-    they ask for deletion vectors, where the target is kept otherwise.
+    they ask for deletion vectors, where the target is kept otherwise. ``layout`` is the target's,
+    ``layout_to`` another one that they ask for.
     """
 
     table: str
@@ -61,6 +64,8 @@ class TablePreview(msgspec.Struct, frozen=True):
     switch_to: Mode | None = None
     vectors_to: bool | None = None
     steps: tuple[StepPreview, ...] = ()
+    layout: TableLayout = NO_LAYOUT
+    layout_to: TableLayout | None = None
 
 
 class DumpPreview(msgspec.Struct, frozen=True):
@@ -116,6 +121,7 @@ def preview(
 def _table(table: TablePlan, table_options: TableOptions | None) -> TablePreview:
     wanted = table.mode if table_options is None else table_options.mode
     vectors = table.deletion_vectors if table_options is None else table_options.deletion_vectors
+    asked = table.layout if table_options is None else table_options.layout
     return TablePreview(
         table=table.table,
         target=table.target,
@@ -129,6 +135,8 @@ def _table(table: TablePlan, table_options: TableOptions | None) -> TablePreview
         deletes_unseen=table.delete_before is not None and not table.create,
         switch_to=None if wanted is table.mode else wanted,
         vectors_to=None if vectors is table.deletion_vectors else vectors,
+        layout=table.layout,
+        layout_to=None if asked == table.layout else asked,
         steps=tuple(
             _step(table, change, step) for change in table.changes for step in change.steps
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -10,6 +10,7 @@ from rich.table import Table
 
 from tideline.contract.clocks import utc
 from tideline.contract.printable import command, printable
+from tideline.contract.table_layout import TableLayout
 
 _WIDTH_WITHOUT_TERMINAL = 240
 
@@ -52,6 +53,20 @@ def vectors_differ(table: str, *, wanted: bool) -> str:
     return (
         f"{table} is kept {kept} deletion vectors, the settings say {asked}:"
         f" {command('rebuild', table)} switches it"
+    )
+
+
+def layout_differs(table: str, layout: TableLayout, wanted: TableLayout) -> str:
+    """Return the text for a target whose layout differs from the settings."""
+    return f"{table} is {layout}, the settings say {wanted}: {command('rebuild', table)} applies it"
+
+
+def unread(table: str, unread_by: Mapping[str, Sequence[str]]) -> str:
+    """Return the text for a target that readers named in the settings cannot read."""
+    listed = "; ".join(f"{name}: {', '.join(had)}" for name, had in sorted(unread_by.items()))
+    return (
+        f"{table} has features that its readers cannot read ({listed}):"
+        f" {command('rebuild', table)} makes it without them"
     )
 
 

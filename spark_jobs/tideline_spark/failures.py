@@ -21,10 +21,12 @@ from pyspark.errors import PySparkException
 from tideline.contract.errors import (
     CorruptData,
     InvariantBroken,
+    Misconfigured,
     TidelineError,
     Unavailable,
 )
 from tideline_spark.formats.registry import FORMATS
+from tideline_spark.partition_values import REFUSED
 
 SparkFailure = (Py4JJavaError, PySparkException)
 """Exceptions that a call into Spark raises; catch these, then use `is_conflict` or `explain`."""
@@ -43,6 +45,7 @@ _UNREADABLE = (
     "is not a Parquet file",
 )
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")
+_NAME_TOO_LONG = "File name too long"
 _MENDABLE = (
     # The store, or the network.
     "ConnectException",
@@ -108,6 +111,19 @@ def explain(error: Exception, doing: str) -> TidelineError:
             f"a part is missing or torn while {doing}: {names}{f': {file}' if file else ''}",
             hint="restore it from a copy of the store, and run it again; `tideline inspect` shows"
             " the size and digest that its manifest names",
+        )
+    if REFUSED in text:
+        return Misconfigured(
+            "a row has an empty text, or __HIVE_DEFAULT_PARTITION__, in a partition column, where"
+            f" it would become NULL, while {doing}",
+            hint="leave that column out of partition_by, and run `tideline rebuild` if the table is"
+            " made (docs/LAYOUT.md); the table is as it was",
+        )
+    if _NAME_TOO_LONG in text:
+        return Misconfigured(
+            f"a name is longer than the file system takes while {doing}: that of a partition, with"
+            " its value",
+            hint="leave a column with such long texts out of partition_by (docs/LAYOUT.md)",
         )
     if is_conflict(error):
         return Unavailable(f"other writers of the table were faster while {doing}: {names}")

@@ -25,6 +25,7 @@ from tideline.contract.external_commits import SinceOurs, is_external
 from tideline.contract.modes import Mode
 from tideline.contract.plan import CommitMetadata, Plan, PlannedSwap, newest_generation
 from tideline.contract.receipt import Outcome, TableReceipt
+from tideline.contract.table_layout import TableLayout
 from tideline_spark.attempts import Overtaken, Patience
 from tideline_spark.describe import carry_over
 from tideline_spark.failures import unexpected
@@ -122,7 +123,9 @@ class SwapRun:
         warnings = (
             *_tried(lambda: carry_over(self._live, *words), f"describing {swap.table}", "merge"),
             *_tried(
-                self._live.admit_readers, f"dropping reader features of {swap.table}", "rebuild"
+                lambda: self._live.admit_readers(swap.without),
+                f"dropping reader features of {swap.table}",
+                "rebuild",
             ),
         )
         self._clear()
@@ -195,9 +198,9 @@ class SwapRun:
     def _replace(self, live: TargetSnapshot, shadow: TargetSnapshot) -> int:
         swap = self._swap
         rows = self._shadow.rows(shadow.version)
-        partitions: tuple[str, ...] = ()
+        layout = TableLayout.of_properties(shadow.properties)
         if swap.mode is Mode.APPEND:
-            partitions = (BATCH,)
+            layout = TableLayout(partition_by=(BATCH,))
             rows = rows.repartitionByRange(col(SEQUENCE)).sortWithinPartitions(col(SEQUENCE))
         rows.createOrReplaceTempView(_VIEW)
         made = self._since_ours(self._shadow, shadow.version, swap.app_id).commit_metadata
@@ -216,9 +219,9 @@ class SwapRun:
             pending=made is None or made.pending,
             digest=swap.to_digest,
         )
-        theirs = self._live.properties_after_swap(live.properties, shadow.properties)
+        theirs = self._live.properties_after_swap(live.properties, shadow.properties, swap.without)
         properties = theirs | _our_properties(shadow)
-        written = self._live.replace(_VIEW, properties, commit_metadata, partitions)
+        written = self._live.replace(_VIEW, properties, commit_metadata, layout)
         if written is None:
             raise Unavailable("another run of the rebuild has swapped the tables", hint="try again")
         return written

@@ -33,6 +33,7 @@ from tideline_spark.formats.state import RowCounts, TableWords, TargetSnapshot, 
 from tideline_spark.local_parts import LocalParts, is_small, read_local, tune
 from tideline_spark.modes import mode_of
 from tideline_spark.modes.base import Work
+from tideline_spark.partition_values import kept_values
 from tideline_spark.pending import Keys, pending_rows
 from tideline_spark.plan_checks import (
     astray,
@@ -208,7 +209,9 @@ class TableRun:
 
     def _changes(self, table: TablePlan, stands: TargetColumns) -> DataFrame:
         frames = None if self._local is None else self._local.frames
-        return parts.read_changes(self._session, self._plan.store_url, table, stands, frames)
+        store_url = self._plan.store_url
+        changes = parts.read_changes(self._session, store_url, table, stands, frames)
+        return kept_values(changes, table)
 
     def _check_still_here(self) -> None:
         """Check for commits by others before the statement runs; the format sees later ones.

@@ -101,7 +101,13 @@ def bring_along(
     types_now = _types(table, followed, held)
     wider = _wider(table, followed, held, types_now)
     new = {name: types.StructField(name, types_now[name]) for name in _new(followed)}
-    columns.prepare(snapshot, mapping=moves, widening=bool(wider), added=list(new.values()))
+    columns.prepare(
+        snapshot,
+        mapping=moves,
+        widening=bool(wider),
+        added=list(new.values()),
+        without=table.without,
+    )
     columns.widen(wider)
     changed = _changed(followed, stands, snapshot)
     if changed:

@@ -28,6 +28,7 @@ from tideline.contract.evolution import COLUMNS_PROPERTY
 from tideline.contract.external_commits import external_since
 from tideline.contract.modes import Mode
 from tideline.contract.receipt import Outcome
+from tideline.contract.table_layout import NO_LAYOUT
 from tideline.settings import Warehouse
 from tideline.warehouse import registry as readers
 from tideline.warehouse.base import TableColumn
@@ -140,14 +141,16 @@ def test_all_of_a_table_is_replaced_once(case: Case) -> None:
     view = case.view([(7, "b", 1)], "id int, later string, m int")
     rebuilt = f"{APP}~1"
     assert (
-        target.replace(view, properties | {"tideline.build": "1"}, commit_metadata(5, rebuilt), ())
+        target.replace(
+            view, properties | {"tideline.build": "1"}, commit_metadata(5, rebuilt), NO_LAYOUT
+        )
         == 2
     )
     snapshot = target.snapshot()
     assert (case.rows(), snapshot.schema.names) == ([(7, "b", 1)], ["id", "later", "m"])
     assert (snapshot.build, snapshot.applied) == (1, {APP: 1, rebuilt: 5})
     assert snapshot.properties["team"] == "theirs"
-    assert target.replace(view, properties, commit_metadata(5, rebuilt), ()) is None
+    assert target.replace(view, properties, commit_metadata(5, rebuilt), NO_LAYOUT) is None
 
 
 def test_columns_are_added_renamed_and_dropped_in_one_commit(case: Case) -> None:

@@ -33,6 +33,13 @@ TABLES = (*KEYED, BAG)
 _COLUMNS = {"id": "int64", "a": "string", "b": "int32"}
 _BAG_COLUMNS = {"a": "string", "b": "int32"}
 _SETTINGS = {LOG: {"mode": "append"}, PAST: {"mode": "history"}, BAG: {"keyless": "counted"}}
+_LAID_OUT: Mapping[str, Mapping[str, Any]] = {
+    **_SETTINGS,
+    NOW: {"partition_by": ["b"]},
+    PAST: {"mode": "history", "cluster_by": ["a", "id"]},
+    BAG: {"keyless": "counted", "partition_by": ["a"]},
+}
+"""The same with layouts, which change nothing of what the tables hold."""
 _WORDS = {"c": "insert", "u": "update", "d": "delete"}
 
 Values = Mapping[str, Any]
@@ -58,6 +65,8 @@ class EveryMode:
     seed: int
     place: Warehouse | None = None
     """Where chain and tables are in S3; None: in files below ``root``."""
+    laid_out: bool = False
+    """Whether files of the tables are partitioned or clustered."""
     history: History = field(init=False)
     changes: dict[str, list[Change]] = field(default_factory=lambda: {name: [] for name in KEYED})
     bag: list[tuple[str, int]] = field(default_factory=list)
@@ -89,9 +98,9 @@ class EveryMode:
             self._commit(count // manifests)
 
     @property
-    def settings(self) -> Mapping[str, Mapping[str, str]]:
+    def settings(self) -> Mapping[str, Mapping[str, Any]]:
         """What the settings file says of the tables."""
-        return _SETTINGS
+        return _LAID_OUT if self.laid_out else _SETTINGS
 
     def target(self, table: str) -> Path:
         return Path(unquote(self.history.target(table).removeprefix("file://")))

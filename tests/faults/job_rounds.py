@@ -80,7 +80,7 @@ def _round(
     spark: SparkSession, folder: Path, counts: Counter[str], seed: int, recoveries: int
 ) -> None:
     random_ = Random(seed)
-    tables = EveryMode(folder / "root", seed=seed)
+    tables = EveryMode(folder / "root", seed=seed, laid_out=bool(seed % 2))
     tables.fill()
     album = folder / "album"
     deaths = Deaths(spark, tables, album, counts, seed=seed, recoveries=recoveries)

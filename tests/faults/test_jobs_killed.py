@@ -46,7 +46,7 @@ def test_merges_that_die_anywhere_end_as_undisturbed_ones(
 def test_a_warehouse_lives_through_everything(spark: SparkSession, tmp_path: Path) -> None:
     """One life of tables in every mode. What a job leaves is whole at each of its deaths, and from
     one of them it goes on to the same end."""
-    tables = EveryMode(tmp_path / "root", seed=11)
+    tables = EveryMode(tmp_path / "root", seed=11, laid_out=True)
     tables.fill()
     counts = Counter[str]()
     deaths = Deaths(spark, tables, tmp_path / "album", counts, seed=3, recoveries=1, moments=2)

@@ -27,6 +27,7 @@ from tideline.contract.part import PartCounts
 from tideline.contract.planning.stops import Policy
 from tideline.contract.schema import TableSchema
 from tideline.contract.steps import ColumnStep, StepKind
+from tideline.contract.table_layout import NO_LAYOUT, TableLayout
 
 PLAN_VERSION = 1
 FEATURES: frozenset[str] = frozenset()
@@ -111,7 +112,9 @@ class TablePlan(
     table without a key, the copy of it that is its state at ``delete_before``; all of that lies in
     the range. ``within_us``: changes count as late that are not queryable so long after their
     commit at the source; 0: that is not measured. ``deletion_vectors``: whether the target's files
-    may have them; a new one is created so.
+    may have them; a new one is created so. ``layout``: the target's, or that of a new one.
+    ``without``: features of Delta that must not be switched on, because a reader that the settings
+    name lacks them.
     """
 
     table: str
@@ -145,6 +148,8 @@ class TablePlan(
     deletion_vectors: bool = True
     from_digest: str = ""
     to_digest: str = ""
+    layout: TableLayout = NO_LAYOUT
+    without: tuple[str, ...] = ()
 
 
 class PlannedSwap(
@@ -171,7 +176,8 @@ class PlannedSwap(
     have left. ``live_to_manifest``: the live table has applied this manifest and not
     ``to_manifest``, because it cannot continue from there: it is of an older generation, stands
     before a change that it does not take, or has applied another chain. It is not compared then:
-    the shadow table holds what the chain says. None: it stands at ``to_manifest``.
+    the shadow table holds what the chain says. None: it stands at ``to_manifest``. ``without``:
+    features of Delta that the live table is rid of where its new rows do not need them.
     """
 
     table: str
@@ -191,6 +197,7 @@ class PlannedSwap(
     accept_differences: bool = False
     live_to_manifest: int | None = None
     to_digest: str = ""
+    without: tuple[str, ...] = ()
 
 
 class Plan(
@@ -242,7 +249,8 @@ class Applied(msgspec.Struct, frozen=True):
     ``went_back``: the content was set back behind its transaction version (RESTORE); only a full
     dump that began after ``seq`` makes it right.
     ``problem``: why the target cannot be merged into at all.
-    ``mode``, ``build`` and ``deletion_vectors`` are the target's, or what a new one is to have.
+    ``mode``, ``build``, ``deletion_vectors`` and ``layout`` are the target's, or what a new one is
+    to have; ``without``: as in `TablePlan`.
     ``columns_seq``: steps of schema events up to it are taken in the target, although its rows may
     not be that far yet.
     ``begin_manifest``, ``begin_seq``: a target that has nothing applied may be built from what
@@ -266,6 +274,8 @@ class Applied(msgspec.Struct, frozen=True):
     deletion_vectors: bool = True
     digest: str = ""
     strayed: bool = False
+    layout: TableLayout = NO_LAYOUT
+    without: tuple[str, ...] = ()
 
 
 class PlanScope(msgspec.Struct, frozen=True):

@@ -152,20 +152,25 @@ class Planning:
             return state
         return settled_tables(self._settings, self._store, tail, state)
 
-    def stops(self, tables: Collection[str]) -> Mapping[str, Stop]:
+    def stops(self, tables: Collection[str], laid_out: Collection[str] = ()) -> Mapping[str, Stop]:
         """Return those of ``tables`` that stand before a change which an operator is to decide
-        on."""
+        on. ``laid_out``: those whose targets have a layout, which can stop them."""
         entry = self._chain.tail()
         state = OpenState() if entry is None else self._chain.open_state(entry)
         stopping = {
             name: table
             for name, table in state.tables.items()
-            if name in tables and policy_of(self._settings, name).stops_at
+            if name in tables and (name in laid_out or self._may_stop(name))
         }
         if entry is None or not stopping:
             return {}
         start_points = self._start_points.of(stopping, entry.manifest)
         return {name: start.stop for name, start in start_points.items() if start.stop is not None}
+
+    def _may_stop(self, name: str) -> bool:
+        """Return whether the table's settings can stop it."""
+        own = self._settings.of_table(parse_table(name))
+        return bool(own.readers) or policy_of(self._settings, name).stops
 
     def _judged(self, table: TablePlan) -> TablePlan:
         """Add how soon the table's changes should be queryable; a rebuild's table, which no one

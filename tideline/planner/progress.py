@@ -20,6 +20,7 @@ from tideline.contract.schema import parse_table
 from tideline.planner.applied_chain import strayed
 from tideline.planner.chain_index import ChainIndex
 from tideline.planner.history_parts import recreate_refusal
+from tideline.planner.layouts import limited, unmakeable, unread_by
 from tideline.planner.stored import read_stored
 from tideline.planner.table_status import TableStage, TableStatus, Through
 from tideline.planner.verified import LastVerification, VerifiedThrough, last_verification
@@ -218,6 +219,10 @@ def _progress(
         problem = "the target was set back behind what is applied (RESTORE)"
     wanted = settings.of_table(parse_table(name))
     problem = problem or recreate_refusal(name, table, target, wanted.mode)
+    if problem is None and target.applied is None and limited(wanted, target):
+        mode = target.mode if target.exists else wanted.mode
+        schema = Chain(store, settings.pipeline).read_schema(table.schema or "")
+        problem = unmakeable(schema, wanted, mode, target)
     applied = None if why_strayed else target.applied
     waiting = applied is None or applied < table.last_data_manifest
     merged = None
@@ -248,14 +253,17 @@ def _progress(
 
 def _kept_as(target: TargetState, wanted: TableSettings) -> dict[str, Any]:
     """Return how the target is kept, and the settings' value where that differs."""
-    mode, vectors = wanted.mode, wanted.deletion_vectors
+    mode, vectors = wanted.mode, wanted.vectors
     if not target.exists:
-        return {"mode": mode, "deletion_vectors": vectors}
+        return {"mode": mode, "deletion_vectors": vectors, "layout": wanted.layout}
     return {
         "mode": target.mode,
         "mode_wanted": None if target.mode == mode else mode,
         "deletion_vectors": target.deletion_vectors,
         "deletion_vectors_wanted": None if target.deletion_vectors == vectors else vectors,
+        "layout": target.layout,
+        "layout_wanted": None if target.layout == wanted.layout else wanted.layout,
+        "unread_by": unread_by(wanted.readers, target),
     }
 
 

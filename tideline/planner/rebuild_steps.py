@@ -20,6 +20,7 @@ from tideline.contract.open_state import TableState
 from tideline.contract.plan import Plan, PlannedSwap, app_id
 from tideline.contract.planning.stops import first_stop
 from tideline.contract.printable import command
+from tideline.contract.readers import lacking
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.schema import parse_table
 from tideline.planner.applied_chain import strayed
@@ -136,8 +137,8 @@ def _gives_way_to(
         return dump
     if dump is None or (record.mode.keeps_history and not record.since_dump):
         return None
-    policy = policy_of(settings, record.table)
-    if not policy.stops_at or dump.begin_manifest < now.applied:
+    policy = policy_of(settings, record.table, now.live)
+    if not policy.stops or dump.begin_manifest < now.applied:
         return None
     at = chain.read(now.applied)
     above = max(now.live.columns_seq, 0 if at is None else at.manifest.last_seq)
@@ -163,6 +164,7 @@ def _swap(
         raise Unavailable(f"manifest {empty.to_manifest} does not know {record.table}")
     dump = ChainIndex(chain).full_dump(record.table, then, empty.to_manifest)
     name = parse_table(record.table)
+    wanted = settings.of_table(name)
     base = (now.tail.pipeline, now.tail.incarnation, record.table)
     there = now.applied == empty.to_manifest and now.generation == record.generation
     meets = there and not now.other_chain
@@ -187,6 +189,7 @@ def _swap(
             for build in range(max(1, now.live.build), record.build)
         ),
         live_to_manifest=None if meets else now.applied,
+        without=tuple(lacking(wanted.readers, partitioned=made.layout.partitioned(record.mode))),
     )
     # The shadow table's description goes into the live one's place with its rows.
     return replace(empty, swaps=(swap,), descriptions=())

@@ -23,6 +23,7 @@ from tideline.contract.printable import command
 from tideline.contract.rebuild import RebuildRecord, decode_rebuild, encode_rebuild
 from tideline.contract.schema import parse_table
 from tideline.planner.consumers import register_rebuild, strike_rebuild
+from tideline.planner.layouts import limited, unmakeable
 from tideline.planner.rebuild_steps import Now, look, step
 from tideline.planner.stored import read_stored
 from tideline.settings import Settings
@@ -48,7 +49,9 @@ def begin_rebuild(
     """
     store = open_store(settings.store)
     now = look(settings, store, table)
-    wanted = settings.of_table(parse_table(table)).mode if mode is None else mode
+    own = settings.of_table(parse_table(table))
+    wanted = own.mode if mode is None else mode
+    _check_layout(store, settings, now, wanted, table)
     _check_key(store, settings.pipeline, now.state, wanted, table)
     newest = _newest(settings, store, table)
     if newest is not None and asked and newest.asked == asked and _fits(newest, now):
@@ -155,6 +158,17 @@ def _check_key(
             f"{table} cannot be rebuilt: {NEEDS_KEY.format(mode=mode.value)}",
             hint="docs/KEYLESS.md says how a table gets a key",
         )
+
+
+def _check_layout(store: ObjectStore, settings: Settings, now: Now, mode: Mode, table: str) -> None:
+    """Check what the table is to be made with, before it is built for nothing."""
+    own = settings.of_table(parse_table(table))
+    if not limited(own, now.live):
+        return
+    schema = Chain(store, settings.pipeline).read_schema(now.state.schema or "")
+    problem = unmakeable(schema, own, mode, now.live)
+    if problem is not None:
+        raise Misconfigured(f"{table} cannot be rebuilt: {problem}", hint="docs/LAYOUT.md")
 
 
 def _fits(record: RebuildRecord, now: Now) -> bool:

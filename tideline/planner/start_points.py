@@ -18,6 +18,7 @@ from tideline.contract.modes import Mode
 from tideline.contract.open_state import OpenState, TableCondition, TableState
 from tideline.contract.plan import Applied, start_of
 from tideline.contract.planning.stops import FOLLOW_ALL, Policy, Stop, first_stop
+from tideline.contract.readers import lacking
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.planner.applied_chain import strayed
 from tideline.planner.chain_index import ChainIndex
@@ -28,6 +29,7 @@ from tideline.planner.history_parts import (
     parts_lost,
     recreate_refusal,
 )
+from tideline.planner.layouts import limited, unmakeable
 from tideline.planner.policies import policy_of
 from tideline.planner.progress import other_owner, target_of
 from tideline.planner.read_inputs import MANIFESTS_MAX, Needs
@@ -155,8 +157,14 @@ class StartPoints:
         loses = recreate_refusal(name, table, target, wanted.mode)
         if loses is not None:
             return Start(Applied(exists=True, problem=loses), None)
+        new = target.applied is None
+        layout = wanted.layout if new else target.layout
+        if new and limited(wanted, target):
+            wrong = unmakeable(self.schema(table.schema or ""), wanted, mode, target)
+            if wrong is not None:
+                return Start(Applied(exists=target.exists, problem=wrong), None)
         begin = None
-        if target.applied is None:
+        if new:
             begin = self._chain_index.full_dump(name, table, tail.manifest_number)
         if begin is not None and mode.keeps_history and not self._since_dump:
             lost = parts_lost(self._chain, self._store, name, table, begin.begin_manifest)
@@ -170,6 +178,7 @@ class StartPoints:
         if target.went_back and tail.manifest_number - from_manifest > MANIFESTS_MAX:
             return Start(Applied(manifest=from_manifest, exists=True, problem=_FAR_BACK), None)
         clear_until = self._clear_until(name, table, tail, from_manifest, earlier)
+        lacks = lacking(wanted.readers, partitioned=layout.partitioned(mode))
         applied = Applied(
             manifest=target.applied,
             seq=0 if from_manifest == 0 else self._chain_index.manifest(from_manifest).last_seq,
@@ -181,10 +190,13 @@ class StartPoints:
             columns_seq=target.columns_seq if target.applied is not None else 0,
             mode=mode,
             build=target.build if target.exists else self._build,
-            deletion_vectors=(target if target.exists else wanted).deletion_vectors,
+            deletion_vectors=target.deletion_vectors if target.exists else wanted.vectors,
+            layout=layout,
+            without=tuple(f for f in lacks if new or f not in target.features),
             digest="" if target.applied is None else self._chain_index.digest(from_manifest),
         )
-        start = self._stopped(name, table, tail, from_manifest, applied)
+        policy = policy_of(self._settings, name, target)
+        start = self._stopped(name, table, tail, from_manifest, applied, policy)
         return replace(start, described=target.described)
 
     def _clear_until(
@@ -208,14 +220,19 @@ class StartPoints:
         return self._chain_index.clear_until(name, from_manifest, last)
 
     def _stopped(
-        self, name: str, table: TableState, tail: Manifest, from_manifest: int, applied: Applied
+        self,
+        name: str,
+        table: TableState,
+        tail: Manifest,
+        from_manifest: int,
+        applied: Applied,
+        policy: Policy,
     ) -> Start:
         """Return the start, with the event that it stands before and must not reach, if there is
         one."""
-        policy = policy_of(self._settings, name)
         clear_until, last = applied.clear_until, table.last_data_manifest
         stop = None
-        if policy.stops_at and max(from_manifest, clear_until) < last:
+        if policy.stops and max(from_manifest, clear_until) < last:
             start_seq = table.generation_seq if applied.manifest is None else 0
             above = max(applied.seq, applied.begin_seq, applied.columns_seq, start_seq)
             stop = self._next_stop(name, policy, above, (max(from_manifest, clear_until), last))

@@ -6,11 +6,13 @@ the chain: the captured position, the source's reasons, how late the table is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
 
 from tideline.contract.modes import Mode
+from tideline.contract.table_layout import TableLayout
 from tideline.contract.timeliness import Compliance, Lateness
 from tideline.planner.verified import VerifiedThrough
 
@@ -72,6 +74,9 @@ class TableStatus(msgspec.Struct, frozen=True):
     ``deletion_vectors``: whether readers of the table must support them; ``…_wanted`` likewise.
     ``target``: the address of the table's directory, as every reader of its format names it.
     ``captured_from``: where its capture began, None when the chain lacks it.
+    ``layout``: how its files are laid out; ``layout_wanted``: the settings' layout where it
+    differs. ``unread_by``: by reader that the settings name, the features of the table that it
+    cannot read.
     """
 
     table: str
@@ -94,3 +99,6 @@ class TableStatus(msgspec.Struct, frozen=True):
     deletion_vectors_wanted: bool | None = None
     target: str | None = None
     captured_from: Beginning | None = None
+    layout: TableLayout | None = None
+    layout_wanted: TableLayout | None = None
+    unread_by: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from tideline.contract.modes import Mode
 from tideline.contract.patterns import matches
+from tideline.contract.readers import Feature, check_readers, lacking
 from tideline.contract.schema import TableId
+from tideline.contract.table_layout import CLUSTERING_COLUMNS_MAX, TableLayout
 from tideline.settings.base import Effect, Seconds, Section
 from tideline.settings.catalog import CatalogNameText
 
@@ -59,11 +61,54 @@ class TableSettings(Section):
     rewrites every file in which it changes a row. ``tideline rebuild`` switches a target that is
     there.
     """
+    partition_by: Annotated[tuple[str, ...], Field(max_length=8)] = ()
+    """Columns whose values divide the files into folders: few values each, best of the key.
+    ``tideline rebuild`` gives a target that is there another layout ([LAYOUT](LAYOUT.md))."""
+    cluster_by: Annotated[tuple[str, ...], Field(max_length=CLUSTERING_COLUMNS_MAX)] = ()
+    """Columns by which ``tideline maintain`` keeps similar rows in the same files; not together
+    with ``partition_by``, which an entry with this key leaves out."""
+    readers: Annotated[tuple[str, ...], Field(max_length=32)] = ()
+    """Readers of the table: what one of them misreads is not switched on, and a change of columns
+    that would need it waits ([LAYOUT](LAYOUT.md#readers))."""
     slo_within_s: Seconds | None = None
     """The value in place of ``slo.within_s``."""
     catalog_name: CatalogNameText | None = None
     """The table's name in the catalog, as ``schema.table``, in place of the one that the templates
     of ``warehouse.catalog`` make."""
+
+    @field_validator("partition_by", "cluster_by")
+    @classmethod
+    def _named_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        folded = [name.lower() for name in names]
+        if "" in folded or len(set(folded)) < len(folded):
+            raise ValueError("must name each column once")
+        return names
+
+    @field_validator("readers")
+    @classmethod
+    def _known_readers(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        check_readers(names)
+        return names
+
+    @model_validator(mode="after")
+    def _one_layout(self) -> Self:
+        if self.partition_by and self.cluster_by:
+            raise ValueError("partition_by and cluster_by exclude each other: leave one out")
+        return self
+
+    @property
+    def layout(self) -> TableLayout:
+        """Return the layout of a target that is made."""
+        return TableLayout(self.partition_by, self.cluster_by)
+
+    @property
+    def vectors(self) -> bool:
+        """Return whether a target that is made may have deletion vectors: its readers may lack
+        them."""
+        return self.deletion_vectors and Feature.DELETION_VECTORS not in lacking(self.readers)
+
+
+_LAYOUTS = ("partition_by", "cluster_by")
 
 
 def settings_of(table: TableId, entries: Mapping[str, TableSettings]) -> TableSettings:
@@ -72,6 +117,9 @@ def settings_of(table: TableId, entries: Mapping[str, TableSettings]) -> TableSe
     reactions: dict[str, Any] = {}
     for pattern, entry in entries.items():
         if matches(table, (pattern,), ()):
-            found |= entry.model_dump(exclude_unset=True, exclude={"on_change"})
+            given = entry.model_dump(exclude_unset=True, exclude={"on_change"})
+            if any(given.get(key) for key in _LAYOUTS):  # One of them replaces the other.
+                found = {key: value for key, value in found.items() if key not in _LAYOUTS}
+            found |= given
             reactions |= entry.on_change.model_dump(exclude_unset=True)
     return TableSettings(**found, on_change=OnChange(**reactions))

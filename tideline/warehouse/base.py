@@ -27,7 +27,9 @@ class TableReader(Protocol):
     """One version of a table: the newest one when it was opened.
 
     ``version`` is its number, ``properties`` and ``comment`` ("" without one) are the table's;
-    ``readers_need_vectors``: whether a reader has to know deletion vectors.
+    ``readers_need_vectors``: whether a reader has to know deletion vectors; ``reader_features``:
+    all that it has to know, of `tideline.contract.readers.Feature`. ``once_clustered``: it is or
+    was clustered, so that it cannot be partitioned.
     Every call raises Unavailable where the table's log cannot be read.
     """
 
@@ -42,6 +44,12 @@ class TableReader(Protocol):
 
     @property
     def readers_need_vectors(self) -> bool: ...
+
+    @property
+    def reader_features(self) -> frozenset[str]: ...
+
+    @property
+    def once_clustered(self) -> bool: ...
 
     def columns(self) -> Sequence[TableColumn]:
         """Return the columns, in order."""

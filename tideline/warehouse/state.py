@@ -23,6 +23,7 @@ from tideline.contract.plan import (
     newest_generation,
     of_build,
 )
+from tideline.contract.table_layout import NO_LAYOUT, TableLayout
 from tideline.contract.target_properties import (
     Owner,
     build_of_properties,
@@ -44,10 +45,12 @@ class TargetState:
     ``external`` names the external commits that it did not know of; ``unhealed`` earlier ones that
     nothing has healed. ``version`` is the newest one, to which all this applies. ``columns_seq``:
     the steps of schema changes up to it are taken. ``mode`` is how the table is kept, ``build`` the
-    rebuild that made it. ``deletion_vectors``: whether a reader has to know them. ``described``:
-    its `DESCRIPTION_PROPERTY`. ``newer``: the newest generation of the table, above the one that
-    was asked for, that any of these commits is of. ``standing``: ``commit_metadata``, or an
-    earlier one that the table's properties repeat, where the log has lost our last commit.
+    rebuild that made it. ``deletion_vectors``: whether a reader has to know them. ``layout``: how
+    its files are laid out; ``features``: those that its readers have to know; ``clustered``: it is
+    clustered, or was. ``described``: its `DESCRIPTION_PROPERTY`. ``newer``: the newest generation
+    of the table, above the one that was asked for, that any of these commits is of. ``standing``:
+    ``commit_metadata``, or an earlier one that the table's properties repeat, where the log has
+    lost our last commit.
     """
 
     url: str
@@ -63,6 +66,9 @@ class TargetState:
     mode: Mode = Mode.CURRENT
     build: int = 0
     deletion_vectors: bool = True
+    layout: TableLayout = NO_LAYOUT
+    features: frozenset[str] = frozenset()
+    clustered: bool = False
     described: str | None = None
     newer: int | None = None
     standing: CommitMetadata | None = None
@@ -103,6 +109,9 @@ def _state(url: str, table: TableReader, app: str) -> TargetState:
         mode=mode_of_properties(found),
         build=build,
         deletion_vectors=table.readers_need_vectors,
+        layout=TableLayout.of_properties(found),
+        features=table.reader_features,
+        clustered=table.once_clustered,
         described=found.get(DESCRIPTION_PROPERTY),
         newer=newer,
         standing=since.commit_metadata or _remembered(found.get(STANDING_PROPERTY), now),

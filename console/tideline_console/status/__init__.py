@@ -96,7 +96,8 @@ def _merged(settings: Settings) -> tuple[WarehouseTables, str | None]:
         sound = [
             n for n, one in merged.tables.items() if one.state is not TableStage.TARGET_BLOCKED
         ]
-        stops = Planning(settings, open_store(settings.store)).stops(sound)
+        laid_out = [n for n in sound if merged.tables[n].layout]
+        stops = Planning(settings, open_store(settings.store)).stops(sound, laid_out)
     except TidelineError as error:
         return WarehouseTables(), str(error)
     return merged.stopped(stops), None

@@ -83,11 +83,17 @@ class Status(msgspec.Struct, frozen=True):
     requires: tuple[str, ...] = ()
 
 
+_NOT_IN_VERSION_1 = ("layout", "layout_wanted", "unread_by")
+"""Fields of tables that came when version 1 was complete."""
+
+
 def version_1(status: Status) -> dict[str, Any]:
     """Return the document in version 1, which has other names for the tables' states."""
     document: dict[str, Any] = msgspec.to_builtins(status)
     for shown, table in zip(document["tables"], status.tables, strict=True):
         shown["state"] = _STATES_OF_VERSION_1[table.state]
+        for name in _NOT_IN_VERSION_1:
+            del shown[name]
     del document["merger"]
     return {**document, "version": 1}
 

@@ -11,7 +11,7 @@ from tideline.control.merger import MergerStatus
 from tideline.planner.table_status import EarlierRows, TableStage, TableStatus
 from tideline_console.output import say
 from tideline_console.status.document import Status
-from tideline_console.tables import moment, print_table, vectors_differ
+from tideline_console.tables import layout_differs, moment, print_table, unread, vectors_differ
 
 ENDED_SHOWN = 10
 """The number of ended requests to print; the document has all that the chain remembers."""
@@ -130,6 +130,10 @@ def _print_tables(tables: tuple[TableStatus, ...]) -> None:
             )
         if one.deletion_vectors_wanted is not None:
             say(vectors_differ(one.table, wanted=one.deletion_vectors_wanted))
+        if one.layout is not None and one.layout_wanted is not None:
+            say(layout_differs(one.table, one.layout, one.layout_wanted))
+        if one.unread_by:
+            say(unread(one.table, one.unread_by))
 
 
 def _print_beginnings(status: Status) -> None:

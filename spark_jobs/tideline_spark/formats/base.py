@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession, types
 from tideline.contract.external_commits import SinceOurs, TableCommit
 from tideline.contract.maintenance import Decision, Files, Thresholds
 from tideline.contract.plan import CommitMetadata, TablePlan
+from tideline.contract.table_layout import NO_LAYOUT, TableLayout
 from tideline_spark.formats.state import RowCounts, TableWords, TargetSnapshot, TargetVersion
 from tideline_spark.formats.statements import RowMerge, RowUpdate
 
@@ -33,10 +34,12 @@ class TargetSchema(Protocol):
         mapping: bool,
         widening: bool,
         added: Sequence[types.StructField],
+        without: Collection[str] = (),
     ) -> None:
         """Enable table features that later commits need; each excludes older readers, and stays.
 
         ``mapping``: columns are renamed, dropped or emptied; ``widening``: they get wider types.
+        Raises Misconfigured for a feature in ``without``, which is not switched on.
         """
         ...
 
@@ -152,7 +155,7 @@ class Target(Protocol):
         plan: TablePlan,
         properties: Mapping[str, str],
         commit_metadata: CommitMetadata,
-        partitions: Sequence[str] = (),
+        layout: TableLayout = NO_LAYOUT,
     ) -> RowCounts | None:
         """Make the table, or replace it if the plan says so, from the rows of ``view``; one commit.
 
@@ -183,7 +186,7 @@ class Target(Protocol):
         view: str,
         properties: Mapping[str, str],
         commit_metadata: CommitMetadata,
-        partitions: Sequence[str],
+        layout: TableLayout,
     ) -> int | None:
         """Replace all that the table has with the rows of ``view`` and ``properties``, in one
         commit. Returns its version, or None when it was skipped as already applied.
@@ -191,10 +194,14 @@ class Target(Protocol):
         ...
 
     def properties_after_swap(
-        self, live: Mapping[str, str], rebuilt: Mapping[str, str]
+        self,
+        live: Mapping[str, str],
+        rebuilt: Mapping[str, str],
+        without: Collection[str] = (),
     ) -> dict[str, str]:
         """Return the live table's properties for the rebuilt one's rows, except our own: those that
-        others have set on it, and those that the format needs for the new rows."""
+        others have set on it, and those that the format needs for the new rows. ``without``:
+        features that only the live table's old rows needed are given up."""
         ...
 
     def repair(self, rows: RowMerge, commit_metadata: CommitMetadata) -> None:
@@ -205,10 +212,9 @@ class Target(Protocol):
         """Set or (None) remove a property, in a commit of nothing else."""
         ...
 
-    def admit_readers(self) -> bool:
-        """Drop reader features that the table no longer uses; return whether there were any.
-
-        Only the log is read and written.
+    def admit_readers(self, without: Collection[str] = ()) -> bool:
+        """Drop reader features that the table no longer uses, deletion vectors and those in
+        ``without``; return whether there were any. Files are rewritten where it needs that.
         """
         ...
 

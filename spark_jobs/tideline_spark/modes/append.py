@@ -26,6 +26,7 @@ from tideline.contract.part import (
     UPDATED,
 )
 from tideline.contract.schema import Column as TableColumn
+from tideline.contract.table_layout import TableLayout
 from tideline_spark.formats.state import RowCounts
 from tideline_spark.modes.base import Work
 from tideline_spark.schemas import column as col
@@ -47,7 +48,7 @@ class Append:
         work.before_commit()
         if table.create:
             rows.createOrReplaceTempView(_VIEW)
-            return work.create(_VIEW, (BATCH,))
+            return work.create(_VIEW, TableLayout(partition_by=(BATCH,)))
         covered = f"{quote(SEQUENCE)} > {table.from_seq} AND {quote(SEQUENCE)} <= {table.to_seq}"
         return work.target.overwrite(rows, covered, work.commit_metadata)
 

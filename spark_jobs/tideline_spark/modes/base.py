@@ -7,7 +7,7 @@ back. So a mode may be killed, repeated or raced, as long as it commits once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,9 +15,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from tideline.contract.evolution import AS_THE_SOURCE, COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.plan import CommitMetadata, TablePlan
+from tideline.contract.table_layout import TableLayout
 from tideline.contract.target_properties import lasting_properties, owner_properties
 from tideline_spark.formats.base import Target
 from tideline_spark.formats.state import RowCounts, TargetSnapshot
+from tideline_spark.formats.statements import RowMerge
+from tideline_spark.partition_values import check_columns, narrowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +51,29 @@ class Work:
         requested."""
         return tuple(name for name, kept in self.stands.retained.items() if kept.carried)
 
-    def create(self, view: str, partitions: Sequence[str] = ()) -> RowCounts | None:
-        """Make the target from the rows of ``view``, with its owner and mode as properties."""
+    def create(self, view: str, layout: TableLayout | None = None) -> RowCounts | None:
+        """Make the target from the rows of ``view``, with its owner and mode as properties, in the
+        plan's layout, or in the mode's own ``layout``."""
         table, commit_metadata, stands = self.table, self.commit_metadata, self.stands
         properties = {
             **owner_properties(
                 (commit_metadata.pipeline, commit_metadata.incarnation, table.table)
             ),
             **lasting_properties(table.mode, table.build),
+            **table.layout.properties(),
         }
         if stands.away or stands.retained or stands.narrow:
             properties[COLUMNS_PROPERTY] = stands.text()
-        return self.target.create(view, table, properties, commit_metadata, partitions)
+        if layout is None:
+            layout = table.layout
+            check_columns(table)
+        return self.target.create(view, table, properties, commit_metadata, layout)
+
+    def merge(self, rows: RowMerge, *, still: bool = False) -> RowCounts | None:
+        """Run ``rows`` as the target's one merge (see `Target.merge`)."""
+        if self.local:
+            rows = narrowed(self.session, self.table, rows)
+        return self.target.merge(rows, self.commit_metadata, still=still)
 
 
 class TableMode(Protocol):

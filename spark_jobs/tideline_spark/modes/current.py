@@ -39,7 +39,7 @@ class Current:
         rows = merge_rows(table, VIEW, shape.fillable, dropped, shape.carried)
         work.before_commit()
         still = work.local and not from_target
-        return target.merge(rows, work.commit_metadata, still=still)
+        return work.merge(rows, still=still)
 
     def live(self) -> Column:
         return F.lit(True)

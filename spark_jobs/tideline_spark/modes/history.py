@@ -41,7 +41,7 @@ class History:
         work.before_commit()
         if table.create:
             return work.create(_VIEW)
-        return work.target.merge(_merge(table, added_at), work.commit_metadata)
+        return work.merge(_merge(table, added_at))
 
     def live(self) -> Column:
         return col(CURRENT)

@@ -34,7 +34,7 @@ class SoftDeletes:
         work.before_commit()
         if table.create:
             return work.create(_VIEW)
-        return work.target.merge(_merge(table), work.commit_metadata)
+        return work.merge(_merge(table))
 
     def live(self) -> Column:
         return ~col(DELETED)

@@ -33,6 +33,7 @@ class ToySchema:
         mapping: bool,
         widening: bool,
         added: Sequence[types.StructField],
+        without: Collection[str] = (),
     ) -> None:
         """Every table of this format can do all of it."""
 

@@ -15,6 +15,8 @@ class ToyReader:
     """See `TableReader`."""
 
     readers_need_vectors = False
+    reader_features: frozenset[str] = frozenset()
+    once_clustered = False
 
     def __init__(self, log: ToyLog) -> None:
         self._log = log

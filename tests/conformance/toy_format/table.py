@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from pyspark.errors import PySparkException
@@ -14,6 +14,7 @@ from tests.conformance.toy_format.merging import KIND, judged
 from tests.conformance.toy_format.stored import ToyTable, schema_of_entry
 from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
 from tideline.contract.plan import CommitMetadata, TablePlan
+from tideline.contract.table_layout import NO_LAYOUT, TableLayout
 from tideline_spark.formats.base import TableFormat
 from tideline_spark.formats.state import RowCounts, TargetSnapshot, TargetVersion
 from tideline_spark.formats.statements import RowMerge
@@ -75,7 +76,7 @@ class ToyTarget:
         plan: TablePlan,
         properties: Mapping[str, str],
         commit_metadata: CommitMetadata,
-        partitions: Sequence[str] = (),
+        layout: TableLayout = NO_LAYOUT,
     ) -> RowCounts | None:
         base = self._log.newest()
         if base.version >= 0 and not plan.replace:
@@ -87,7 +88,7 @@ class ToyTarget:
         view: str,
         properties: Mapping[str, str],
         commit_metadata: CommitMetadata,
-        partitions: Sequence[str],
+        layout: TableLayout,
     ) -> int | None:
         base = self._log.newest()
         made = self._make(base, "REPLACE", view, properties, commit_metadata)
@@ -105,7 +106,10 @@ class ToyTarget:
         return self._put(fresh, operation, self._session.table(view), commit_metadata)
 
     def properties_after_swap(
-        self, live: Mapping[str, str], rebuilt: Mapping[str, str]
+        self,
+        live: Mapping[str, str],
+        rebuilt: Mapping[str, str],
+        without: Collection[str] = (),
     ) -> dict[str, str]:
         return {name: value for name, value in live.items() if not name.startswith("tideline.")}
 
@@ -183,7 +187,7 @@ class ToyTarget:
             properties[name] = value
         self._table.commit(base, "SET PROPERTY", properties=properties)
 
-    def admit_readers(self) -> bool:
+    def admit_readers(self, without: Collection[str] = ()) -> bool:
         return False
 
 

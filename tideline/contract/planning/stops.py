@@ -6,44 +6,114 @@ end before the change. *Quarantined* are tables of which nothing is captured.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from tideline.contract.manifest import Manifest, SchemaEvent
+from tideline.contract.modes import Mode
 from tideline.contract.printable import command
+from tideline.contract.readers import Feature, features_of_column, unread
 from tideline.contract.steps import ColumnStep, StepKind, at_once
+from tideline.contract.table_layout import NO_LAYOUT, TableLayout
 
 
 class Policy(msgspec.Struct, frozen=True, rename={"stops_at": "parks"}):
     """The reaction of a target to steps: kinds that its merges stop at, kinds that it does not
-    follow, and whether it loses dropped columns too. Other kinds are followed."""
+    follow, and whether it loses dropped columns too. Other kinds are followed, unless the target
+    cannot: it has a column of the step in its ``layout``, or would need one of ``lacking``, the
+    features that it lacks and that the readers named there lack too. ``mode`` is the target's."""
 
     stops_at: frozenset[StepKind] = frozenset()
     ignores: tuple[StepKind, ...] = ()
     drop_columns: bool = False
+    layout: TableLayout = NO_LAYOUT
+    lacking: Mapping[Feature, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    mode: Mode = Mode.CURRENT
+
+    @property
+    def stops(self) -> bool:
+        """Return whether there are steps that the target stops at."""
+        return bool(self.stops_at or self.layout or self.lacking)
+
+    def obstacle(self, step: ColumnStep) -> Obstacle | None:
+        """Return why a target cannot follow ``step``; None if it can, or does not follow it."""
+        if step.kind in self.ignores:
+            return None
+        moved = step.was if step.kind is StepKind.RENAME else step.column
+        fixed = {
+            StepKind.DROP: self.layout.columns,
+            StepKind.RENAME: self.layout.columns,
+            StepKind.WIDEN: self.layout.partition_by,
+        }
+        if moved in fixed.get(step.kind, ()):
+            return Obstacle(f"the warehouse's table is {self.layout}", _OTHER_LAYOUT)
+        needed = _needed(step, self.mode)
+        if needed is None or needed not in self.lacking:
+            return None
+        return Obstacle(unread(needed, self.lacking[needed]), _OTHER_READERS)
+
+
+class Obstacle(msgspec.Struct, frozen=True):
+    """The reason for which a target cannot follow a step, and the way to remove it."""
+
+    reason: str
+    remedy: str
+
+
+_OTHER_LAYOUT = (
+    "choose another layout for it in the settings (docs/LAYOUT.md) and run {command}, which goes on"
+    " behind the change"
+)
+_OTHER_READERS = (
+    "leave these out of the table's readers (docs/LAYOUT.md), or set on_change.{kind} to ignore,"
+    " and merge again"
+)
+
+
+def _needed(step: ColumnStep, mode: Mode) -> Feature | None:
+    """Return the feature that a target needs to follow a step."""
+    if step.kind is StepKind.RENAME:
+        return Feature.COLUMN_MAPPING
+    if step.kind is StepKind.DROP and mode in (Mode.CURRENT, Mode.SOFT_DELETES):
+        # Emptied by metadata alone; the other modes keep the values of the past.
+        return Feature.COLUMN_MAPPING
+    if step.kind is StepKind.WIDEN:
+        return Feature.TYPE_WIDENING
+    if step.kind is StepKind.ADD:
+        return next(iter(features_of_column(step.column, step.type)), None)
+    return None
 
 
 FOLLOW_ALL = Policy()
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """A schema event that a table's plan ends before."""
+    """A schema event that a table's plan ends before. ``obstacle``: why its target cannot take it;
+    None: the settings say to stop."""
 
     table: str
     seq: int
     step: ColumnStep
+    obstacle: Obstacle | None = None
 
     @property
     def reason(self) -> str:
+        if self.obstacle is not None:
+            return f"{describe_step(self.step)}, and {self.obstacle.reason}"
         return f"{describe_step(self.step)}, and on_change.{self.step.kind.value} is park"
 
     @property
     def hint(self) -> str:
-        """Return the two ways to continue."""
+        """Return the ways to continue."""
+        kind = self.step.kind.value
+        first = f"set on_change.{kind} to apply or ignore and merge again"
+        if self.obstacle is not None:
+            rebuild = command("rebuild", self.table)
+            first = self.obstacle.remedy.format(command=rebuild, kind=kind)
         return (
-            f"set on_change.{self.step.kind.value} to apply or ignore and merge again, or begin"
-            f" behind the change: {command('dump', self.table)}, and when that has ended"
+            f"{first}, or begin behind the change: {command('dump', self.table)}, and when that has"
+            " ended"
             f" {command('rebuild', self.table)} (with --since-dump where its mode keeps the past,"
             " which begins there then; docs/SCHEMA_CHANGES.md)"
         )
@@ -75,6 +145,9 @@ def stop_of(event: SchemaEvent, policy: Policy) -> Stop | None:
     for step in at_once(event.steps):
         if step.kind in policy.stops_at:
             return Stop(event.table, event.seq, step)
+        obstacle = policy.obstacle(step)
+        if obstacle is not None:
+            return Stop(event.table, event.seq, step, obstacle)
     return None
 
 
@@ -82,7 +155,7 @@ def first_stop(
     manifests: Iterable[Manifest], table: str, policy: Policy, above_seq: int
 ) -> Stop | None:
     """Return the first event above ``above_seq`` that stops ``table``; None while there is none."""
-    if not policy.stops_at:
+    if not policy.stops:
         return None
     for manifest in manifests:
         for event in manifest.schema_events:

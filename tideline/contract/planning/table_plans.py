@@ -91,6 +91,8 @@ def table_plan(
         mode=span.applied.mode,
         build=span.applied.build,
         deletion_vectors=span.applied.deletion_vectors,
+        layout=span.applied.layout,
+        without=span.applied.without,
         copied=newest_copy(manifests, span.table, max(deletes_before, default=None)),
     )
 

@@ -13,6 +13,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tideline.contract.external_commits import COMMITS_MAX, TableCommit
 from tideline.contract.manifest import digest
+from tideline.contract.readers import Feature
 from tideline.warehouse.base import TableColumn, unreadable
 from tideline.warehouse.delta.log import DELETION_VECTORS, LOG_FOLDER, commit_file, parse_commit
 
@@ -50,9 +51,22 @@ class DeltaReader:
     @property
     def readers_need_vectors(self) -> bool:
         """See `TableReader`."""
+        vectors = Feature.DELETION_VECTORS in self.reader_features
+        return vectors or self.properties.get(DELETION_VECTORS) == "true"
+
+    @property
+    def reader_features(self) -> frozenset[str]:
+        """See `TableReader`: reader version 2 is column mapping alone."""
         with _reading(self._url):
-            features = self._table.protocol().reader_features or ()
-        return "deletionVectors" in features or self.properties.get(DELETION_VECTORS) == "true"
+            protocol = self._table.protocol()
+        found = frozenset(protocol.reader_features or ())
+        return found | ({Feature.COLUMN_MAPPING} if protocol.min_reader_version == 2 else set())
+
+    @property
+    def once_clustered(self) -> bool:
+        """See `TableReader`: a table keeps the feature, which cannot be dropped."""
+        with _reading(self._url):
+            return "clustering" in (self._table.protocol().writer_features or ())
 
     def columns(self) -> Sequence[TableColumn]:
         """See `TableReader`."""

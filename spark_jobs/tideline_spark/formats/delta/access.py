@@ -16,8 +16,6 @@ from tideline_spark.hadoop_files import find_status, read_file
 from tideline_spark.schemas import quote
 
 METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-NEEDS_MAPPING = frozenset(" ,;{}()\n\t=")
-"""Characters that column names in files cannot have."""
 MAPPING = ("delta.columnMapping.mode", "name")
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"

@@ -9,19 +9,27 @@ column without one is new.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.sql import types
 
+from tideline.contract.errors import Misconfigured
 from tideline.contract.plan import CommitMetadata
+from tideline.contract.readers import NEEDS_MAPPING, Feature
 from tideline_spark.formats.base import Shaped
-from tideline_spark.formats.delta.access import MAPPING, NEEDS_MAPPING, DeltaAccess
+from tideline_spark.formats.delta.access import MAPPING, DeltaAccess
 from tideline_spark.formats.state import TargetSnapshot
 from tideline_spark.formats.statements import RowUpdate
 from tideline_spark.schemas import literal, quote
 
 _WIDENING = ("delta.enableTypeWidening", "true")
 _LOCAL_TIME = ("delta.feature.timestampNtz", "supported")
+_FEATURES = {
+    MAPPING[0]: Feature.COLUMN_MAPPING,
+    _WIDENING[0]: Feature.TYPE_WIDENING,
+    _LOCAL_TIME[0]: Feature.TIMESTAMP_NTZ,
+}
+"""The feature that each property switches on."""
 
 
 class DeltaColumns:
@@ -38,6 +46,7 @@ class DeltaColumns:
         mapping: bool,
         widening: bool,
         added: Sequence[types.StructField],
+        without: Collection[str] = (),
     ) -> None:
         """See `TargetSchema`."""
         wanted = dict[str, str]()
@@ -48,6 +57,13 @@ class DeltaColumns:
         if any(isinstance(field.dataType, types.TimestampNTZType) for field in added):
             wanted |= dict([_LOCAL_TIME])
         missing = {k: v for k, v in wanted.items() if snapshot.properties.get(k) != v}
+        refused = sorted(_FEATURES[name] for name in missing if _FEATURES[name] in without)
+        if refused:
+            raise Misconfigured(
+                f"its columns need {', '.join(refused)}, which a reader in the settings lacks",
+                hint="leave that reader out of the table's readers, or rebuild the table behind"
+                " the change (docs/LAYOUT.md)",
+            )
         if missing:
             listed = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in missing.items())
             self._session.sql(f"ALTER TABLE {self._access.name} SET TBLPROPERTIES ({listed})")
@@ -67,6 +83,7 @@ class DeltaColumns:
         """See `TargetSchema`."""
         transaction = self._access.begin()
         metadata = transaction.metadata()
+        _check_partitions(list(metadata.partitionColumns().mkString("\0").split("\0")), columns)
         held = {one["name"]: one for one in json.loads(metadata.schemaString())["fields"]}
         fields = [
             json.loads(new.json()) if new is not None else {**held[was or name], "name": name}
@@ -101,3 +118,15 @@ class DeltaColumns:
         """See `TargetSchema`."""
         with self._access.with_metadata(commit_metadata, app, number):
             self._session.sql(update.sql(self._access.name)).collect()
+
+
+def _check_partitions(partitions: Sequence[str], columns: Sequence[Shaped]) -> None:
+    """Raise Misconfigured where a partition column would move: its values are folders' names, which
+    a change of metadata does not rename."""
+    stay = {name for name, was, new in columns if new is None and was in (None, name)}
+    for name in partitions:
+        if name and name not in stay:
+            raise Misconfigured(
+                f"its partition column {name!r} was renamed, dropped or replaced",
+                hint="choose another partition_by, and run `tideline rebuild` (docs/LAYOUT.md)",
+            )

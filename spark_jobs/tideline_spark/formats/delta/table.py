@@ -7,15 +7,17 @@ the caller checks the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
 from tideline.contract.plan import CommitMetadata, TablePlan
+from tideline.contract.readers import NEEDS_MAPPING, Feature
+from tideline.contract.table_layout import NO_LAYOUT, TableLayout
 from tideline.warehouse.delta.log import DELETION_VECTORS, LOG_FOLDER
-from tideline_spark.formats.delta.access import MAPPING, NEEDS_MAPPING, DeltaAccess
+from tideline_spark.formats.delta.access import MAPPING, DeltaAccess
 from tideline_spark.formats.delta.columns import DeltaColumns
 from tideline_spark.formats.delta.description import DeltaDescription
 from tideline_spark.formats.delta.files import DeltaFiles
@@ -26,6 +28,15 @@ from tideline_spark.schemas import literal, quote
 
 _MATERIALIZED = "spark.databricks.delta.merge.materializeSource"
 _OURS = ("tideline.", "delta.")
+_INDEXED = 32
+"""The columns, from the first on, that Delta keeps bounds of by default."""
+_INDEXED_PROPERTY = "delta.dataSkippingNumIndexedCols"
+_REMOVABLE = {
+    Feature.DELETION_VECTORS: ("DeletionVectorsTableFeature$", DELETION_VECTORS, "true"),
+    Feature.TYPE_WIDENING: ("TypeWideningTableFeature$", "delta.enableTypeWidening", "true"),
+    Feature.COLUMN_MAPPING: ("ColumnMappingTableFeature$", *MAPPING),
+}
+"""Features that can be dropped: Delta's class, and the property by which a table asks for one."""
 
 
 class DeltaTarget:
@@ -72,7 +83,7 @@ class DeltaTarget:
         plan: TablePlan,
         properties: Mapping[str, str],
         commit_metadata: CommitMetadata,
-        partitions: Sequence[str] = (),
+        layout: TableLayout = NO_LAYOUT,
     ) -> RowCounts | None:
         """See `Target`."""
         properties = {DELETION_VECTORS: str(plan.deletion_vectors).lower(), **properties}
@@ -82,7 +93,7 @@ class DeltaTarget:
         before = self.newest()
         again = plan.replace or (half_made and before < 0)
         verb = "CREATE OR REPLACE TABLE" if again else "CREATE TABLE"
-        self._make(verb, view, properties, commit_metadata, partitions)
+        self._make(verb, view, properties, commit_metadata, layout)
         return self._written(before)
 
     def replace(
@@ -90,11 +101,11 @@ class DeltaTarget:
         view: str,
         properties: Mapping[str, str],
         commit_metadata: CommitMetadata,
-        partitions: Sequence[str],
+        layout: TableLayout,
     ) -> int | None:
         """See `Target`."""
         before = self.newest()
-        self._make("CREATE OR REPLACE TABLE", view, properties, commit_metadata, partitions)
+        self._make("CREATE OR REPLACE TABLE", view, properties, commit_metadata, layout)
         for commit in self.commits(self.newest()):
             if commit.version <= before:
                 break
@@ -103,7 +114,10 @@ class DeltaTarget:
         return None
 
     def properties_after_swap(
-        self, live: Mapping[str, str], rebuilt: Mapping[str, str]
+        self,
+        live: Mapping[str, str],
+        rebuilt: Mapping[str, str],
+        without: Collection[str] = (),
     ) -> dict[str, str]:
         """See `Target`."""
         found = {name: value for name, value in live.items() if not name.startswith(_OURS)}
@@ -111,6 +125,8 @@ class DeltaTarget:
         name, mapped = MAPPING
         if mapped in (live.get(name), rebuilt.get(name)):
             found[name] = mapped
+        if mapped != rebuilt.get(name) and Feature.COLUMN_MAPPING in without:
+            found.pop(name, None)
         return found
 
     def overwrite(
@@ -146,18 +162,23 @@ class DeltaTarget:
         with self._access.with_metadata(commit_metadata):
             self._session.sql(rows.sql(self._access.name)).collect()
 
-    def admit_readers(self) -> bool:
-        """See `Target`: stops requiring deletion vectors of readers, where the table has none and
-        makes none."""
-        found, delta = self._access.look_up()._2(), self._access.jvm.org.apache.spark.sql.delta
-        feature = getattr(getattr(delta, "DeletionVectorsTableFeature$"), "MODULE$")
-        makes = found.metadata().configuration().get(DELETION_VECTORS)
-        if makes.isDefined() and makes.get() == "true":
-            return False
-        if not found.protocol().isFeatureSupported(feature):
-            return False
-        self._session.sql(f"ALTER TABLE {self._access.name} DROP FEATURE deletionVectors")
-        return True
+    def admit_readers(self, without: Collection[str] = ()) -> bool:
+        """See `Target`: a feature that the table's own properties ask for stays."""
+        seen = self._access.look_up()._2()
+        protocol, asked = seen.protocol(), seen.metadata().configuration()
+        dropped = False
+        for feature, (java_name, name, value) in _REMOVABLE.items():
+            if feature is not Feature.DELETION_VECTORS and feature not in without:
+                continue
+            set_to = asked.get(name)
+            if set_to.isDefined() and set_to.get() == value:
+                continue
+            delta = self._access.jvm.org.apache.spark.sql.delta
+            if not protocol.isFeatureSupported(getattr(getattr(delta, java_name), "MODULE$")):
+                continue
+            self._session.sql(f"ALTER TABLE {self._access.name} DROP FEATURE {feature.value}")
+            dropped = True
+        return dropped
 
     def set_property(self, name: str, value: str | None) -> None:
         """See `Target`."""
@@ -172,10 +193,15 @@ class DeltaTarget:
         view: str,
         properties: Mapping[str, str],
         commit_metadata: CommitMetadata,
-        partitions: Sequence[str],
+        layout: TableLayout,
     ) -> None:
+        columns = self._session.table(quote(view)).columns
+        last = max((columns.index(name) for name in layout.cluster_by), default=0)
+        if last >= _INDEXED:  # Delta clusters by columns whose bounds it keeps.
+            properties = {_INDEXED_PROPERTY: str(last + 1), **properties}
         listed = ", ".join(f"{literal(key)} = {literal(one)}" for key, one in properties.items())
-        by = f" PARTITIONED BY ({', '.join(quote(n) for n in partitions)})" if partitions else ""
+        how = "CLUSTER BY" if layout.cluster_by else "PARTITIONED BY"
+        by = f" {how} ({', '.join(map(quote, layout.columns))})" if layout else ""
         with self._access.with_metadata(
             commit_metadata, commit_metadata.app_id, commit_metadata.to_manifest
         ):

@@ -24,6 +24,7 @@ from tideline.contract.open_state import (
 )
 from tideline.contract.position import PostgresPosition, SourceIdentity
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
+from tideline.contract.table_layout import TableLayout
 from tideline.contract.timeliness import Compliance, Lateness, Stage
 from tideline.control import WorkerStatus
 from tideline.control.merger import MergerStatus
@@ -367,6 +368,9 @@ def golden() -> dict[str, Status]:
                 mode_wanted=Mode.HISTORY,
                 deletion_vectors=True,
                 deletion_vectors_wanted=False,
+                layout=TableLayout(partition_by=("region",)),
+                layout_wanted=TableLayout(cluster_by=("id",)),
+                unread_by={"delta-rs": ("deletionVectors",)},
                 target="file:///var/lib/tideline/warehouse/public/orders",
                 captured_from=Beginning(12, NOW - 3600 * SECOND, EarlierRows.DUMPED),
             ),

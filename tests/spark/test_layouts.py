@@ -1,0 +1,271 @@
+"""Tables that are partitioned or clustered hold the same rows as plain ones, whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from deltalake import DeltaTable
+
+from tests.conformance.targets import REWRITE, THRESHOLDS
+from tests.fixtures.parts import Emptied, Event, History, Row, Shaped, schema_of
+from tests.spark.test_rebuild import Rebuilder
+from tideline.contract.errors import Misconfigured
+from tideline.contract.modes import Mode
+from tideline.contract.receipt import Outcome
+from tideline.contract.steps import ColumnStep, StepKind
+from tideline.contract.table_layout import TableLayout
+from tideline.settings.tables import TableSettings
+from tideline_console.plan import run as show_plan
+from tideline_console.status import read_status
+from tideline_console.status import run as show_status
+from tideline_spark.formats.registry import open_target
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = {"area": "string", "id": "int64", "region": "string", "day": "date", "note": "string"}
+KEY = ["area", "id"]
+LAYOUTS: Mapping[str, Mapping[str, Any]] = {
+    "plain": {},
+    "parts": {"partition_by": ["area", "region"]},
+    "clusters": {"cluster_by": ["region", "id"]},
+    "whole": {"partition_by": ["region", "day"], "deletion_vectors": False},
+}
+HOSTILE = ("a/b=c", "..", "'; \\", "é😀 ", "%2F", "null", "\n\t", "${x}", "x" * 200, None, "ok")
+ORDINARY = (
+    *((Mode.CURRENT, name) for name in ("plain", "parts", "clusters")),
+    *((Mode.HISTORY, name) for name in ("plain", "parts")),
+)
+ORDERS = "public.orders"
+SCHEMA = schema_of(ORDERS, {"id": "int64", "status": "string", "note": "string"}, ["id"])
+PARTITIONED = TableLayout(partition_by=("status",))
+CLUSTERED = TableLayout(cluster_by=("status", "id"))
+ORDINARY_MERGES = (0, 3)
+"""The manifests after which there is a merge, where not after each of them."""
+EVERY = tuple((mode, name) for mode in list(Mode)[:3] for name in LAYOUTS)
+
+
+def named(mode: Mode, layout: str) -> str:
+    return f"public.{mode.value}_{layout}"
+
+
+def settings_of(variants: Sequence[tuple[Mode, str]]) -> dict[str, Any]:
+    return {named(mode, name): {"mode": mode.value, **LAYOUTS[name]} for mode, name in variants}
+
+
+def manifests() -> Iterator[tuple[list[Any], bool]]:
+    """The changes of each manifest, as (operation, values, key before), and whether a dump of the
+    whole table ends there."""
+
+    def row(key: int, region: str | None, note: str = "new", area: str = "a") -> dict[str, Any]:
+        day = None if key % 3 == 0 else date(2024, 1, 1 + key % 2)
+        return {"area": area, "id": key, "region": region, "day": day, "note": note}
+
+    yield [("c", row(at, text), None) for at, text in enumerate(HOSTILE)], False
+    yield (
+        [
+            # To another partition and back, from and to NULL, and by the key.
+            ("u", row(0, "ok"), None),
+            ("u", row(1, None), None),
+            ("u", row(9, "..", "was null"), None),
+            ("u", row(2, "ok", area="b"), {"area": "a", "id": 2}),
+            ("d", {"area": "a", "id": 3}, None),
+            ("c", row(50, "later", area="b/c"), None),
+            ("c", row(51, "later"), None),
+            ("d", {"area": "a", "id": 51}, None),
+            ("u", row(0, "a/b=c", "back"), None),
+        ],
+        False,
+    )
+    yield (
+        [
+            ("c", row(3, "ok", "again"), None),
+            ("u", row(50, "later", "moved", area="a"), {"area": "b/c", "id": 50}),
+        ],
+        False,
+    )
+    # A dump that lacks the rows above 5 of area a, and a truncate.
+    yield [("r", row(at, "ok", "dumped"), None) for at in range(5)], True
+    yield [("t", {}, None), ("c", row(7, None, "after"), None)], False
+
+
+def tell(history: History, tables: Sequence[str], changes: list[Any], low: int) -> None:
+    """Commit one manifest with the same changes of all ``tables``."""
+    events: list[Event] = []
+    for table in tables:
+        for number, (op, values, before) in enumerate(changes):
+            at = datetime(2024, 1, 1, second=number, tzinfo=UTC)
+            row = Row(table, op, values, before=before, at=at)
+            events.append(Emptied(table) if op == "t" else row)
+    history.commit(*events, deletes_before=[(table, low) for table in tables if low])
+
+
+def rows(history: History, spark: SparkSession, table: str) -> list[dict[str, Any]]:
+    """The table's rows without their sequences, which differ between the tables of one chain."""
+    found = [
+        {name: value for name, value in row.items() if "seq" not in name}
+        for row in history.rows(spark, table)
+    ]
+    return sorted(found, key=repr)
+
+
+def compare(history: History, spark: SparkSession, variants: Sequence[tuple[Mode, str]]) -> None:
+    expected = {
+        mode: rows(history, spark, named(mode, name)) for mode, name in variants if name == "plain"
+    }
+    for mode, name in variants:
+        assert rows(history, spark, named(mode, name)) == expected[mode], (mode, name)
+
+
+@pytest.mark.parametrize(
+    "variants", [ORDINARY, pytest.param(EVERY, marks=pytest.mark.long)], ids=["some", "every"]
+)
+def test_a_layout_changes_no_row(
+    tmp_path: Path, spark: SparkSession, variants: Sequence[tuple[Mode, str]]
+) -> None:
+    history = History(tmp_path, tables=settings_of(variants))
+    tables = [named(mode, name) for mode, name in variants]
+    history.commit(*(Shaped(schema_of(table, COLUMNS, KEY)) for table in tables))
+    for at, (changes, ends_dump) in enumerate(manifests()):
+        tell(history, tables, changes, history.last_seq if ends_dump else 0)
+        if variants is ORDINARY and at not in ORDINARY_MERGES:
+            continue
+        receipt = history.merge(spark)
+        assert {one.outcome for one in receipt.tables} == {Outcome.APPLIED}, [
+            (one.table, one.error) for one in receipt.tables
+        ]
+        compare(history, spark, variants)
+    for mode, name in variants:
+        made = DeltaTable(history.target(named(mode, name)).removeprefix("file://"))
+        layout = TableLayout.of_properties(made.metadata().configuration)
+        assert list(layout.columns) == [
+            *LAYOUTS[name].get("partition_by", ()),
+            *LAYOUTS[name].get("cluster_by", ()),
+        ]
+        assert made.metadata().partition_columns == list(layout.partition_by)
+        features = made.protocol().writer_features or ()
+        assert ("clustering" in features) is bool(layout.cluster_by)
+
+
+def choose(history: History, **settings: Any) -> None:
+    entry = TableSettings(**settings)
+    history.settings = history.settings.model_copy(update={"tables": {ORDERS: entry}})
+
+
+def order(op: str, key: int, status: str | None = None, note: str = "") -> Row:
+    return Row(ORDERS, op, {"id": key, "status": status, "note": note})
+
+
+def test_a_text_that_would_become_null_is_refused(tmp_path: Path, spark: SparkSession) -> None:
+    history = History(tmp_path, tables={ORDERS: {"partition_by": ["status"]}})
+    history.commit(Shaped(SCHEMA), order("c", 1, "new"))
+    for text in ("", "__HIVE_DEFAULT_PARTITION__"):
+        history.commit(order("c", 2, text))
+        (receipt,) = history.merge(spark).tables
+        assert receipt.outcome is Outcome.FAILED
+        assert receipt.error_kind == "Misconfigured"
+        assert "in a partition column" in str(receipt.error)
+        assert "partition_by" in str(receipt.hint)
+    choose(history)
+    history.merge(spark)
+    assert [row["status"] for row in history.rows(spark, ORDERS)] == [
+        "new",
+        "__HIVE_DEFAULT_PARTITION__",
+    ]
+
+
+def test_rebuilds_give_a_table_its_layout(
+    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = History(tmp_path)
+    rebuilder = Rebuilder(history, spark)
+    history.commit(Shaped(SCHEMA), *(order("c", key, f"s{key % 3}") for key in range(9)))
+    history.merge(spark)
+    for number, layout in enumerate((PARTITIONED, CLUSTERED)):
+        choose(history, **msgspec.to_builtins(layout))
+        history.commit(order("u", number, "s9"), order("d", 5 + number))
+        show_plan(history.settings, [], as_json=False)
+        show_status(history.settings, as_json=False)
+        noted = f"the settings say {layout}: `tideline rebuild {ORDERS}` applies it"
+        assert capsys.readouterr().out.count(noted) == 2
+        (table,) = history.plan().tables
+        assert table.layout != layout, "the table that is there stays as it is"
+        history.merge(spark)
+        expected = history.rows(spark, ORDERS)
+        _, reported = rebuilder.all()
+        assert reported[-1] == "applied", reported
+        assert history.rows(spark, ORDERS) == expected
+        (status,) = read_status(history.settings).tables
+        assert (status.layout, status.layout_wanted) == (layout, None)
+    # OPTIMIZE clusters, and changes no row.
+    files = open_target(spark.newSession(), history.target(ORDERS)).files
+    files.rewrite(THRESHOLDS, REWRITE)
+    assert history.rows(spark, ORDERS) == expected
+    detail = spark.sql(f"DESCRIBE DETAIL delta.`{history.target(ORDERS)}`").first()
+    assert detail is not None and detail["clusteringColumns"] == list(CLUSTERED.cluster_by)
+    history.commit(order("u", 3, "s9"))
+    assert history.merge(spark).tables[0].external_changes == ()
+    choose(history, partition_by=["status"])
+    with pytest.raises(Misconfigured, match="is or was clustered cannot be partitioned"):
+        rebuilder.all()
+
+
+@pytest.mark.long
+def test_a_column_of_the_layout_stops_the_table_before_it_goes(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    history = History(tmp_path, tables={ORDERS: {"partition_by": ["status"]}})
+    history.commit(Shaped(SCHEMA), *(order("c", key, "new") for key in range(3)))
+    history.merge(spark)
+    less = schema_of(ORDERS, {"id": "int64", "note": "string"}, ["id"])
+    history.commit(Shaped(less, (ColumnStep(StepKind.DROP, "status"),)))
+    history.commit(Row(ORDERS, "c", {"id": 9, "note": "without"}))
+    plan = history.plan()
+    assert not plan.tables
+    assert (
+        "'status' was dropped, and the warehouse's table is partitioned by 'status'"
+        in (plan.delayed[ORDERS])
+    )
+    (status,) = read_status(history.settings).tables
+    assert (status.state.value, status.up_to_date) == ("schema-blocked", False)
+    assert "tideline rebuild" in str(status.hint)
+    choose(history, cluster_by=["id"])
+    _, reported = Rebuilder(history, spark).all()
+    assert reported[-1] == "applied", reported
+    (receipt,) = history.merge(spark).tables
+    assert receipt.outcome is Outcome.APPLIED, receipt.error
+    found = history.rows(spark, ORDERS)
+    assert [(row["id"], row["status"]) for row in found] == [(key, None) for key in (0, 1, 2, 9)]
+
+
+def test_a_small_merge_reads_only_the_partitions_of_its_rows(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """Where a partition column is part of the key: files of others are not even there."""
+    table = "public.keyed"
+    history = History(tmp_path, tables={table: {"partition_by": ["area"]}})
+    history.commit(Shaped(schema_of(table, COLUMNS, KEY)))
+    areas = ("it's \\ ${x}", "b", "c")
+    values = [{"area": area, "id": key} for area in areas for key in (1, 2)]
+    history.commit(*(Row(table, "c", one) for one in values))
+    history.merge(spark)
+    folder = Path(history.target(table).removeprefix("file://"))
+    (away,) = folder.glob("area=c/*.parquet")
+    away.rename(tmp_path / "away")
+    changed = [
+        Row(table, "u", {"area": areas[0], "id": 1, "note": "kept"}),
+        Row(table, "u", {"area": "b", "id": 9}, before={"area": areas[0], "id": 2}),
+        Row(table, "d", {"area": "b", "id": 2}),
+    ]
+    history.commit(*changed)
+    (receipt,) = history.merge(spark).tables
+    assert receipt.outcome is Outcome.APPLIED, receipt.error
+    (tmp_path / "away").rename(away)
+    found = [(row["area"], row["id"], row["note"]) for row in history.rows(spark, table)]
+    expected = [(areas[0], 1, "kept"), ("b", 1, None), ("b", 9, None), ("c", 1, None)]
+    assert sorted(found, key=repr) == sorted([*expected, ("c", 2, None)], key=repr)
