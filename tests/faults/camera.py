@@ -2,7 +2,8 @@
 
 What a process that is killed leaves are its files as they are at that moment: what it had in mind
 is gone, and nothing more of it happens. So the process is stopped (SIGSTOP, every thread of it),
-the files are copied, and it goes on. A job that is taken up on such a copy cannot tell it from what
+the files (or objects) are copied, and it goes on. In S3 a request may be under way then: it comes
+to pass or not, as after a death. A job that is taken up on such a copy cannot tell it from what
 SIGKILL leaves, and the start of a JVM (8 s) is paid once instead of for each death.
 
 The calls that write files without Spark (plans, receipts) are the caller's: it makes them under
@@ -12,16 +13,18 @@ The calls that write files without Spark (plans, receipts) are the caller's: it 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
+
+from tests.faults.places import Place
+from tests.faults.s3_faults import Request, S3Faults
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,28 +39,47 @@ class Image:
 
     moment: str
     folder: Path
+    request: bool = False
+    """Whether it was before or after a request to S3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """The proxy that Spark reaches S3 through, and whether a request is one to die at."""
+
+    faults: S3Faults
+    named: Callable[[Request], bool]
 
 
 class Camera:
-    """Takes images of ``root`` into ``album``, a folder that is not in it."""
+    """Takes images of ``files`` into ``album``, a folder that is not in it. ``through`` adds
+    a moment before and after each request that it names."""
 
-    def __init__(self, spark: SparkSession, root: Path, album: Path) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        files: Place,
+        album: Path,
+        *,
+        through: Through | None = None,
+    ) -> None:
         self._spark = spark
-        self._root = root
+        self._files = files
+        self._through = through
         self._album = album
         self._pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
         self.still = threading.RLock()
         self._taken: list[Image] = []
         self._count = 0
 
-    def shoot(self, moment: str) -> None:
+    def shoot(self, moment: str, *, request: bool = False) -> None:
         """An image of this moment; whoever calls waits for it."""
         with self.still:
             self._count += 1
             folder = self._album / f"{self._count:04d}"
             with self._stopped():
-                shutil.copytree(self._root, folder)
-            self._taken.append(Image(moment, folder))
+                self._files.copy(folder)
+            self._taken.append(Image(moment, folder, request))
 
     @contextmanager
     def rolling(self, random_: Random, *, images_max: int, pause_s: float) -> Iterator[None]:
@@ -73,10 +95,22 @@ class Camera:
         thread = threading.Thread(target=roll, daemon=True)
         thread.start()
         try:
-            yield
+            with self._watching():
+                yield
         finally:
             over.set()
             thread.join()
+
+    def _watching(self) -> AbstractContextManager[None]:
+        if self._through is None:
+            return nullcontext()
+        named = self._through.named
+
+        def meet(when: str, request: Request) -> None:
+            if named(request):
+                self.shoot(f"{when} {request.kind} {request.key}", request=True)
+
+        return self._through.faults.watched(meet)
 
     def album(self) -> list[Image]:
         """The images since the last call, which are the caller's to remove."""
@@ -85,9 +119,7 @@ class Camera:
 
     def restore(self, image: Image) -> None:
         """Go back to that death; Spark forgets what came after it."""
-        for place in self._root.iterdir():
-            shutil.rmtree(place)
-        shutil.copytree(image.folder, self._root, dirs_exist_ok=True)
+        self._files.restore(image.folder)
         self._spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
 
     @contextmanager

@@ -9,16 +9,14 @@ to the same end: the same digest of every table, and what the changes alone say 
 
 from __future__ import annotations
 
-import os
 import shutil
-import time
 from collections import Counter
 from collections.abc import Callable, Collection
-from pathlib import Path
+from pathlib import PurePosixPath
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.faults.camera import Camera, Image
+from tests.faults.camera import Camera, Image, Through
 from tests.faults.every_mode import LOG, NOW, PAST, TABLES, EveryMode
 from tests.faults.jobs import Jobs, unique, verify_plan
 from tideline.contract.maintenance import MaintenanceOutcome
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PAUSE_S = 0.25
-_OLD_S = 40 * 86_400
 _REBUILT_AS = {
     LOG: (Mode.APPEND, Mode.HISTORY, Mode.CURRENT, Mode.SOFT_DELETES),
     PAST: (Mode.HISTORY, Mode.CURRENT, Mode.APPEND),
@@ -45,12 +42,12 @@ class Deaths:
         self,
         spark: SparkSession,
         tables: EveryMode,
-        album: Path,
         counts: Counter[str],
         *,
         seed: int,
         recoveries: int,
         moments: int = 12,
+        through: Through | None = None,
     ) -> None:
         self.tables = tables
         self.counts = counts
@@ -58,7 +55,7 @@ class Deaths:
         self._random = Random(seed)
         self._recoveries = recoveries
         self._moments = moments
-        self._camera = Camera(spark, tables.root, album)
+        self._camera = Camera(spark, tables.files, tables.root.parent / "album", through=through)
         self._plain = Jobs(spark, tables)
         self._plans: list[str] = []
         self._rebuilt: set[str] = set()
@@ -102,25 +99,26 @@ class Deaths:
         if twice:
             self._plain.rebuild(table, mode)
         assert self.tables.digest(table) == again, "twice gives the same"
-        records = self.tables.root / "store" / "shop" / "consumers"
-        assert not [one for one in records.glob("*") if "rebuild" in one.name]
+        records = self.tables.files.keys("store/shop/consumers")
+        assert not [one for one in records if "rebuild" in one]
         if twice:
-            beside = self.tables.root / "warehouse" / "~rebuild"
-            left = list(beside.glob(f"*/public/{self.tables.target(table).name}"))
+            name = self.tables.target(table).removeprefix("warehouse")
+            left = [k for k in self.tables.files.keys("warehouse/~rebuild") if f"{name}/" in k]
             assert not left, f"built beside, and left there: {left}"
 
     def maintain(self, *names: str) -> None:
         """Files (of ``names``) are put together, and what deaths have left is removed once it is
         old."""
         name = unique("upkeep")
-        self._age()
 
         def job(jobs: Jobs) -> None:
+            jobs.vacuum_hours = hours
             receipt = jobs.maintain(name, *names)
             failed = [one for one in receipt.tables if one.outcome is MaintenanceOutcome.FAILED]
             assert not failed, failed
 
-        self._die("maintain", job)
+        with self.tables.files.aged() as hours:
+            self._die("maintain", job, done=names)
         for table in names or TABLES:
             assert self._strays(table) == set(), table
 
@@ -130,7 +128,10 @@ class Deaths:
         self._die("verify", lambda jobs: _is(jobs.verify(plan).outcome, VerificationOutcome.EQUAL))
         self._camera.shoot("equal")
         (equal,) = self._camera.album()
-        target, key = self.tables.target(NOW), self._random.choice(self.tables.rows(NOW))["id"]
+        target, key = (
+            self.tables.history.target(NOW),
+            self._random.choice(self.tables.rows(NOW))["id"],
+        )
         damage = f"UPDATE delta.`{target}` SET a = 'damaged' WHERE id = {key}"  # noqa: S608
         self._spark.newSession().sql(damage)
         plan = verify_plan(self.tables, unique("v"))
@@ -168,6 +169,7 @@ class Deaths:
             _whole(tables, image, before, after, but)
         self.counts["images"] += len(images)
         self.counts[kind] += len(images)
+        self.counts[f"{kind} at a request"] += sum(image.request for image in images)
         for image in self._random.sample(images, min(self._recoveries, len(images))):
             was()
             camera.restore(image)
@@ -181,26 +183,21 @@ class Deaths:
 
     def _versions(self) -> dict[str, list[str]]:
         """The commits of every table."""
-        logs = {name: self.tables.target(name) / "_delta_log" for name in TABLES}
-        return {name: sorted(one.name for one in log.glob("*.json")) for name, log in logs.items()}
+        return {name: self._log(name) for name in TABLES}
 
-    def _age(self) -> None:
-        """All files of the tables are as old as if the deaths had been a month ago."""
-        then = time.time() - _OLD_S
-        for path in (self.tables.root / "warehouse").rglob("*.parquet"):
-            os.utime(path, (then, then))
+    def _log(self, table: str) -> list[str]:
+        found = self.tables.files.keys(f"{self.tables.target(table)}/_delta_log")
+        return [key for key in found if key.endswith(".json")]
 
     def _strays(self, table: str) -> set[str]:
-        """Data files that no commit of the table names, and that are old: younger ones are left by
-        deaths of the maintenance itself, and could be a running writer's. Where a table was a
+        """Data files that no commit of the table names, and that are old. Where a table was a
         change log once, Delta does not look into the partitions of then, and neither does this."""
-        target = self.tables.target(table)
-        log = "\n".join(one.read_text() for one in (target / "_delta_log").glob("*.json"))
-        day_ago = time.time() - 86_400
-        old = (one for one in target.rglob("part-*.parquet") if one.stat().st_mtime < day_ago)
-        stray = [one for one in old if one.name not in log]
+        files, target = self.tables.files, self.tables.target(table)
+        log = b"\n".join(files.get(key) for key in self._log(table)).decode()
+        old = (PurePosixPath(key) for key in files.old(target) if key.endswith(".parquet"))
+        stray = [one for one in old if one.name.startswith("part-") and one.name not in log]
         is_log = self.tables.modes.get(table) is Mode.APPEND
-        return {one.name for one in stray if is_log or one.parent == target}
+        return {one.name for one in stray if is_log or str(one.parent) == target}
 
 
 def _whole(

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 from deltalake.exceptions import TableNotFoundError
 
 from devtools.demo.compare import read_warehouse
+from tests.faults.places import Files, InS3, Place
 from tests.fixtures.parts import Event, History, Row, Shaped, schema_of
 from tideline.contract.manifest import Copied, DeleteBefore
 from tideline.contract.modes import Mode
@@ -68,6 +69,8 @@ class EveryMode:
     laid_out: bool = False
     """Whether files of the tables are partitioned or clustered."""
     history: History = field(init=False)
+    files: Place = field(init=False)
+    """Where both are, by key."""
     changes: dict[str, list[Change]] = field(default_factory=lambda: {name: [] for name in KEYED})
     bag: list[tuple[str, int]] = field(default_factory=list)
     added: dict[str, str] = field(default_factory=dict)
@@ -76,6 +79,7 @@ class EveryMode:
 
     def __post_init__(self) -> None:
         self.history = History(self.root, tables=self.settings, place=self.place)
+        self.files = Files(self.root) if self.place is None else InS3(self.place)
         self.modes = {NOW: Mode.CURRENT, LOG: Mode.APPEND, PAST: Mode.HISTORY}
         self._random = Random(self.seed)
 
@@ -102,8 +106,10 @@ class EveryMode:
         """What the settings file says of the tables."""
         return _LAID_OUT if self.laid_out else _SETTINGS
 
-    def target(self, table: str) -> Path:
-        return Path(unquote(self.history.target(table).removeprefix("file://")))
+    def target(self, table: str) -> str:
+        """The key of the table's folder."""
+        url = self.history.target(table).removeprefix(self.history.settings.warehouse.url)
+        return f"warehouse{unquote(url)}"
 
     def expected(self, table: str) -> Content:
         """What the table must hold, whatever has happened to the jobs."""
@@ -127,7 +133,7 @@ class EveryMode:
         return found
 
     def content(self, table: str, root: Path | None = None) -> Content:
-        """What it does hold, in the same words; of another copy of ``root``, if one is given."""
+        """What it does hold, in the same words; of the copy in ``root``, if one is given."""
         return Counter(self._reported(table, row) for row in self.rows(table, root))
 
     def digest(self, table: str, root: Path | None = None) -> str:
@@ -143,15 +149,13 @@ class EveryMode:
 
     def rows(self, table: str, root: Path | None = None) -> list[dict[str, Any]]:
         """All rows; none where no table is."""
-        if self.place is not None:
+        if root is None and self.place is not None:
             options = storage_options(self.place)
             try:
                 return list(read_warehouse(self.history.target(table), options).to_pylist())
             except TableNotFoundError:
                 return []
-        path = self.target(table)
-        if root is not None:
-            path = root / path.relative_to(self.root)
+        path = (root or self.root) / self.target(table)
         if not (path / "_delta_log" / f"{0:020d}.json").exists():
             return []
         return list(read_warehouse(path.as_uri(), {}).to_pylist())

@@ -2,34 +2,36 @@
 
 A round is a warehouse of its own, with tables in every mode, that goes through everything once; a
 death of each job is taken up several times. Deaths are images (`tests.faults.camera`); *kills* are
-SIGKILLs of a `tideline` command's process group, a moment drawn after it has begun to write.
+SIGKILLs of a `tideline` command's process group while it writes (`tests.faults.kills`).
 """
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from devtools.services.s3 import S3Server
+from tests.faults.camera import Through
 from tests.faults.deaths import Deaths
 from tests.faults.every_mode import LOG, PAST, TABLES, EveryMode
 from tests.faults.jobs import Jobs, unique
+from tests.faults.kills import At, command, config_of, entry_or_deletion, kill_at, kill_soon
 from tests.faults.races import Races
+from tests.faults.s3_faults import S3Faults
 from tests.faults.troubles import RUINS, Troubles
-from tests.fixtures.settings import as_toml
+from tests.fixtures.object_storage import place_in, reach
 from tideline.contract.errors import TidelineError
 from tideline.contract.modes import Mode
 from tideline.java import java_home
-from tideline.warehouse.delta.jars import delta_jars
+from tideline.warehouse.job_jars import every_jar
 from tideline_spark.failures import SparkFailure
 
 if TYPE_CHECKING:
@@ -39,22 +41,35 @@ COLUMNS = (
     "rounds", "images", "merge", "rebuild", "maintain", "verify", "taken up", "kills", "replays",
     "races", *RUINS, "full disk", "seconds",
 )  # fmt: skip
-_REPOSITORY = Path(__file__).parents[2]
-_KILLED_WITHIN_S = 4.0
-_PATIENCE_S = 240.0
 _DISKS = (400, 1_200, 2_000, 3_500)
 _HALF_MADE = 0.3
 _BROKEN_OFF = "broken off"
 
 
-def play(rounds: int, counts: Counter[str], *, seed: int, folder: Path, recoveries: int) -> None:
-    """Play so many rounds; after each, the counts so far are shown."""
-    with _spark(folder / "spark") as spark:
+def play(
+    rounds: int,
+    counts: Counter[str],
+    *,
+    seed: int,
+    folder: Path,
+    recoveries: int,
+    server: S3Server | None = None,
+) -> None:
+    """Play so many rounds, with a ``server`` every second one in S3; after each, the counts so far
+    are shown."""
+    with ExitStack() as stack:
+        spark = stack.enter_context(_spark(folder / "spark"))
+        faults = None if server is None else stack.enter_context(S3Faults(server))
+        if server is not None and faults is not None:
+            reach(spark, place_in(server, endpoint=faults.endpoint))
         for number in range(rounds):
             begun = time.monotonic()
+            in_s3 = server if number % 2 else None
             print(f"jobs, round {number + 1}: seed {seed + number}", flush=True)
+            print(f"  in {'files' if in_s3 is None else 'S3'}", flush=True)
             try:
-                _round(spark, folder / f"jobs-{number}", counts, seed + number, recoveries)
+                made = _stage(spark, folder / f"jobs-{number}", seed + number, in_s3, faults)
+                _round(made, counts, seed + number, recoveries)
                 counts["rounds"] += 1
             except (AssertionError, TidelineError, *SparkFailure) as error:
                 print(f"  broken off: {type(error).__name__}: {error}", flush=True)
@@ -76,14 +91,11 @@ def reported(counts: Counter[str]) -> str:
     return "\n".join([*lines, "", *rest])
 
 
-def _round(
-    spark: SparkSession, folder: Path, counts: Counter[str], seed: int, recoveries: int
-) -> None:
+def _round(stage: _Stage, counts: Counter[str], seed: int, recoveries: int) -> None:
     random_ = Random(seed)
-    tables = EveryMode(folder / "root", seed=seed, laid_out=bool(seed % 2))
+    spark, tables = stage.spark, stage.tables
     tables.fill()
-    album = folder / "album"
-    deaths = Deaths(spark, tables, album, counts, seed=seed, recoveries=recoveries)
+    deaths = Deaths(spark, tables, counts, seed=seed, recoveries=recoveries, through=stage.through)
     races, troubles = Races(spark, tables, counts), Troubles(spark, tables, counts, seed=seed)
     first = unique("first")
     if random_.random() < _HALF_MADE:
@@ -94,7 +106,7 @@ def _round(
     deaths.replay()
     races.merges()
     plan = troubles.waiting()
-    for bytes_max in random_.sample(_DISKS, 2):
+    for bytes_max in random_.sample(_DISKS, 2 if stage.through is None else 0):
         troubles.full_disk(plan, bytes_max)
     for _ in range(2):
         troubles.ruined_parts(plan, {name: random_.choice(sorted(RUINS)) for name in TABLES})
@@ -104,16 +116,16 @@ def _round(
     troubles.ruined_verification(random_.choice(sorted(RUINS)))
     deaths.rebuild()
     deaths.verify()
-    _killed(spark, tables, counts, random_)
+    _killed(stage, counts, random_)
     deaths.maintain()
     races.rebuilds(PAST, random_.choice((Mode.HISTORY, Mode.CURRENT)))
     deaths.rebuild()
 
 
-def _killed(spark: SparkSession, tables: EveryMode, counts: Counter[str], random_: Random) -> None:
+def _killed(stage: _Stage, counts: Counter[str], random_: Random) -> None:
     """The commands are killed for real, and the next run of the job goes on."""
+    spark, tables = stage.spark, stage.tables
     tables.more(16, step=True)
-    config = _config(tables)
     jobs = Jobs(spark, tables)
     mode = tables.modes[LOG]
     every: dict[str, tuple[list[str], Callable[[], object]]] = {
@@ -122,7 +134,7 @@ def _killed(spark: SparkSession, tables: EveryMode, counts: Counter[str], random
         "maintain": (["maintain"], lambda: jobs.maintain(unique("after"))),
     }
     for name, (words, again) in every.items():
-        if _kill(words, config, tables.root, random_):
+        if stage.kill(words, random_):
             counts["kills"] += 1
             counts[f"killed: {name}"] += 1
         spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
@@ -132,44 +144,33 @@ def _killed(spark: SparkSession, tables: EveryMode, counts: Counter[str], random
     tables.check()
 
 
-def _kill(words: list[str], config: Path, root: Path, random_: Random) -> bool:
-    """Run a command to a death soon after its first write; False if it was done before."""
-    before = _files(root / "warehouse")
-    program = "from tideline_console.app import app; app()"
-    command = [sys.executable, "-c", program, *words, "--config", str(config)]
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(
-        command, cwd=_REPOSITORY, start_new_session=True, stdout=quiet, stderr=quiet
-    )
-    deadline = time.monotonic() + _PATIENCE_S
-    while process.poll() is None and _files(root / "warehouse") == before:
-        assert time.monotonic() < deadline, f"{words} writes nothing"
-        time.sleep(0.02)
-    time.sleep(random_.uniform(0, _KILLED_WITHIN_S))
-    ended = process.poll() is not None
-    if not ended:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    return not ended
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A round's tables; ``through`` is Spark's way to them where they are in S3."""
+
+    spark: SparkSession
+    tables: EveryMode
+    through: Through | None
+
+    def kill(self, words: list[str], random_: Random) -> bool:
+        """Run a command to a death while it writes; False if it was done before."""
+        if self.through is None:
+            return kill_soon(words, self.tables, config_of(self.tables), random_)
+        faults = self.through.faults
+        config = config_of(self.tables, endpoint=faults.endpoint)
+        when: Literal["before", "after"] = random_.choice(("before", "after"))
+        at = At(when, "create", "/_delta_log/", random_.randint(1, 4))
+        return kill_at(command(words, config), at, faults)
 
 
-def _files(folder: Path) -> int:
-    return sum(len(names) for _, _, names in os.walk(folder))
-
-
-def _config(tables: EveryMode) -> Path:
-    settings = tables.history.settings
-    values = {
-        "pipeline": settings.pipeline,
-        "source": {"url": "postgresql://nobody@127.0.0.1:1/shop"},
-        "store": {"url": settings.store.url},
-        "warehouse": {"url": settings.warehouse.url},
-        "merge": {"driver_memory": "1g"},
-        "tables": tables.settings,
-    }
-    path = tables.root.parent / "tideline.toml"
-    path.write_text(as_toml(values))
-    return path
+def _stage(
+    spark: SparkSession, folder: Path, seed: int, server: S3Server | None, faults: S3Faults | None
+) -> _Stage:
+    laid_out = bool(seed // 2 % 2)
+    if server is None or faults is None:
+        return _Stage(spark, EveryMode(folder / "root", seed=seed, laid_out=laid_out), None)
+    tables = EveryMode(folder / "root", seed=seed, laid_out=laid_out, place=place_in(server))
+    return _Stage(spark, tables, Through(faults, entry_or_deletion))
 
 
 @contextmanager
@@ -180,7 +181,7 @@ def _spark(scratch: Path) -> Iterator[SparkSession]:
     session = make_session(
         master="local[2]",
         driver_memory="1g",
-        jars=delta_jars(),
+        jars=every_jar(),
         app_name="tideline-faults",
         scratch=scratch,
         java_options="-XX:+UseSerialGC",

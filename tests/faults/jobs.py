@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tests.faults.every_mode import NOW, EveryMode
 from tideline.contract import layout
-from tideline.contract.maintenance import MaintenanceReceipt
+from tideline.contract.maintenance import VACUUM_HOURS_MIN, MaintenanceReceipt
 from tideline.contract.manifest import VerificationChunk, digest
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan, app_id
@@ -51,6 +51,7 @@ class Jobs:
     tables: EveryMode
     on_point: Callable[[str], None] = nowhere
     still: AbstractContextManager[Any] = field(default_factory=nullcontext)
+    vacuum_hours: float = VACUUM_HOURS_MIN
 
     def merge(self, plan_id: str, *names: str) -> Receipt:
         """Plan, or take the plan that is there, and run it."""
@@ -95,7 +96,7 @@ class Jobs:
         settings = self.tables.history.settings
         with self.still:
             order = order_maintenance(settings, maintenance_id=name, tables=names or None)
-        thresholds = replace(order.thresholds, small_files_min=2, vacuum_hours=24.0)
+        thresholds = replace(order.thresholds, small_files_min=2, vacuum_hours=self.vacuum_hours)
         self.on_point("ordered")
         receipt = maintain(self.spark, replace(order, thresholds=thresholds))
         self.on_point("run")

@@ -44,6 +44,7 @@ from tests.fixtures.settings import as_toml
 from tests.support.ledger import TABLES, LedgerWork, MariadbLedger, PostgresLedger
 from tests.support.proxy import Proxy
 from tideline.contract.errors import TidelineError
+from tideline.warehouse.s3_jars import find_s3_jar_set
 
 SOURCES = ("postgres", "mariadb")
 _SHOWN = 20
@@ -131,8 +132,17 @@ def all_jobs(wish: Wish) -> bool:
     from tests.faults.job_rounds import play
 
     counts = Counter[str]()
-    with tempfile.TemporaryDirectory(prefix="tideline-faults-") as folder:
-        play(wish.jobs, counts, seed=wish.seed, folder=Path(folder), recoveries=wish.deaths)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tideline-faults-")))
+        server = stack.enter_context(S3Server(folder / "s3")) if find_s3_jar_set() else None
+        play(
+            wish.jobs,
+            counts,
+            seed=wish.seed,
+            folder=folder,
+            recoveries=wish.deaths,
+            server=server,
+        )
     return bool(counts["broken off"])
 
 

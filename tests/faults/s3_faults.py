@@ -12,7 +12,8 @@ import http.client
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -90,6 +91,7 @@ class S3Faults:
         self.kept: list[Request] = []
         self.ended = threading.Event()
         self._lock = threading.Lock()
+        self._watch: Callable[[str, Request], None] = _unwatched
         self._server = _Server(self)
 
     @property
@@ -105,6 +107,16 @@ class S3Faults:
         """No more trouble from here on."""
         with self._lock:
             self.troubles.clear()
+
+    @contextmanager
+    def watched(self, watch: Callable[[str, Request], None]) -> Iterator[None]:
+        """Call ``watch`` with ``"before"`` and ``"after"`` around what is passed on; the client has
+        its answer once the second call returns."""
+        self._watch = watch
+        try:
+            yield
+        finally:
+            self._watch = _unwatched
 
     def deliver_late(self) -> list[int]:
         """Send the kept requests to the server, in order; the status that each is answered with."""
@@ -124,6 +136,14 @@ class S3Faults:
                         self.kept.append(request)
                     return trouble
         return None
+
+    def pass_on(self, request: Request, send: Callable[[Request], Answer]) -> Answer:
+        """The server's answer by ``send``, watched."""
+        watch = self._watch
+        watch("before", request)
+        answer = send(request)
+        watch("after", request)
+        return answer
 
     def send(self, request: Request) -> Answer:
         """The server's answer: status, headers, body. Raises OSError when there is none."""
@@ -174,6 +194,10 @@ class S3Faults:
         self._server.server_close()
 
 
+def _unwatched(when: str, request: Request) -> None:
+    """Nobody looks."""
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
@@ -207,7 +231,7 @@ class _Handler(BaseHTTPRequestHandler):
         if trouble.effect or not spoiled:
             with suppress(OSError):
                 send = faults.overwrite if trouble.unconditional else faults.send
-                answer = send(request)
+                answer = faults.pass_on(request, send)
         if trouble.silent:
             faults.ended.wait()
         if trouble.status is not None:

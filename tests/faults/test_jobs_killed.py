@@ -5,15 +5,24 @@ room to write, lack a part, are raced. ``make faults`` plays the same for as lon
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from devtools.services.s3 import S3Server
+from tests.faults.camera import Through
 from tests.faults.deaths import Deaths
 from tests.faults.every_mode import LOG, NOW, EveryMode
+from tests.faults.jobs import Jobs, unique
+from tests.faults.kills import At, command, config_of, entry_or_deletion, kill_at
 from tests.faults.races import Races
+from tests.faults.s3_faults import S3Faults
 from tests.faults.troubles import Troubles
+from tests.fixtures.object_storage import place_in, reach
+from tideline.contract.modes import Mode
+from tideline.warehouse.s3_jars import find_s3_jar_set
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +37,7 @@ def test_merges_that_die_anywhere_end_as_undisturbed_ones(
     tables = EveryMode(tmp_path / "root", seed=12)
     tables.fill()
     counts = Counter[str]()
-    deaths = Deaths(spark, tables, tmp_path / "album", counts, seed=4, recoveries=1, moments=2)
+    deaths = Deaths(spark, tables, counts, seed=4, recoveries=1, moments=2)
     troubles = Troubles(spark, tables, counts, seed=9)
     deaths.merge("first")
     tables.more(16, step=True)
@@ -41,22 +50,76 @@ def test_merges_that_die_anywhere_end_as_undisturbed_ones(
     assert counts["taken up"] == 2, counts
 
 
-@pytest.mark.long
+@pytest.fixture(scope="module")
+def faults(s3: S3Server, spark: SparkSession) -> Iterator[S3Faults]:
+    """Spark's way to the server."""
+    if find_s3_jar_set() is None:
+        pytest.skip("the Hadoop of this Spark has no create-only write to S3")
+    with S3Faults(s3) as made:
+        reach(spark, place_in(s3, "killed", endpoint=made.endpoint))
+        yield made
+
+
 @pytest.mark.timeout(900)
-def test_a_warehouse_lives_through_everything(spark: SparkSession, tmp_path: Path) -> None:
-    """One life of tables in every mode. What a job leaves is whole at each of its deaths, and from
-    one of them it goes on to the same end."""
-    tables = EveryMode(tmp_path / "root", seed=11, laid_out=True)
+def test_jobs_in_s3_that_die_at_a_request_end_as_undisturbed_ones(
+    spark: SparkSession, s3: S3Server, faults: S3Faults, tmp_path: Path
+) -> None:
+    """Before and after each entry of a log, that of a rebuild's swap among them, and before and
+    after each deletion of a vacuum."""
+    tables = EveryMode(tmp_path / "root", seed=12, place=place_in(s3, "killed"))
     tables.fill()
     counts = Counter[str]()
-    deaths = Deaths(spark, tables, tmp_path / "album", counts, seed=3, recoveries=1, moments=2)
+    deaths = Deaths(
+        spark,
+        tables,
+        counts,
+        seed=4,
+        recoveries=1,
+        moments=0,
+        through=Through(faults, entry_or_deletion),
+    )
+    Jobs(spark, tables).merge("first")
+    tables.more(8)
+    deaths.merge("second")
+    deaths.maintain(NOW)
+    deaths.rebuild(twice=False)
+    for kind in ("merge", "maintain", "rebuild"):
+        assert counts[f"{kind} at a request"] >= 2, counts
+    assert counts["taken up"] == 3, counts
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("storage", ["files", "s3"])
+def test_a_warehouse_lives_through_everything(
+    spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path, storage: str
+) -> None:
+    """One life of tables in every mode. What a job leaves is whole at each of its deaths, and from
+    one of them it goes on to the same end."""
+    place, through = None, None
+    if storage == "s3":
+        through = Through(request.getfixturevalue("faults"), entry_or_deletion)
+        place = place_in(request.getfixturevalue("s3"), "killed")
+    tables = EveryMode(tmp_path / "root", seed=11, laid_out=True, place=place)
+    tables.fill()
+    counts = Counter[str]()
+    deaths = Deaths(
+        spark,
+        tables,
+        counts,
+        seed=3,
+        recoveries=1,
+        moments=2,
+        through=through,
+    )
     troubles, races = Troubles(spark, tables, counts, seed=9), Races(spark, tables, counts)
     troubles.created_before("first", half_made=NOW, taken=LOG)
     deaths.merge("first")
     tables.more(16, step=True)
     plan = troubles.waiting(NOW, LOG)
-    troubles.full_disk(plan, 400)
-    assert counts["full disk"] == 2
+    if place is None:  # What is written to S3 is cut off by the store, in other tests.
+        troubles.full_disk(plan, 400)
+        assert counts["full disk"] == 2
     troubles.ruined_parts(plan, {NOW: "flipped", LOG: "gone"})
     assert counts["parts named"] == 2
     deaths.merge(plan.plan_id, NOW, LOG)
@@ -69,3 +132,47 @@ def test_a_warehouse_lives_through_everything(spark: SparkSession, tmp_path: Pat
     assert counts["images"] >= 15, counts
     assert counts["taken up"] == 5, counts
     assert counts["merge applied"] >= 1, counts
+
+
+LIVE, BUILT = f"warehouse/public/{LOG.partition('.')[2]}", "warehouse/~rebuild/"
+REBUILD = ("rebuild", LOG, "--mode", "history")
+KILLED = [
+    *((("merge",), At(when, "create", "/_delta_log/", 2)) for when in ("before", "after")),
+    *((("merge",), At(when, "put", "/receipts/")) for when in ("before", "after")),
+    *((REBUILD, At(when, "create", f"{BUILT}000001")) for when in ("before", "after")),
+    *((REBUILD, At(when, "create", f"{LIVE}/_delta_log/")) for when in ("before", "after")),
+    (REBUILD, At("before", "delete", "")),
+    *((("maintain",), At(when, "create", "/_delta_log/")) for when in ("before", "after")),
+]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("words", "at"), KILLED, ids=lambda one: str(one))
+def test_a_command_in_s3_is_killed_and_the_next_run_ends_right(
+    spark: SparkSession,
+    s3: S3Server,
+    faults: S3Faults,
+    tmp_path: Path,
+    words: tuple[str, ...],
+    at: At,
+) -> None:
+    """For real: the process group, while the request is under way."""
+    tables = EveryMode(tmp_path / "root", seed=13, place=place_in(s3, "killed"))
+    tables.fill()
+    jobs = Jobs(spark, tables)
+    jobs.merge("first")
+    tables.more(16)
+    if words != ("merge",):
+        jobs.merge("second")
+    config = config_of(tables, endpoint=faults.endpoint)
+    assert kill_at(command(words, config), at, faults)
+    again: dict[str, Callable[[], object]] = {
+        "merge": lambda: jobs.merge(unique("again")),
+        "rebuild": lambda: jobs.rebuild(LOG, Mode.HISTORY),
+        "maintain": lambda: jobs.maintain(unique("again")),
+    }
+    again[words[0]]()
+    if words == REBUILD:
+        tables.modes[LOG] = Mode.HISTORY
+    tables.check()

@@ -11,7 +11,6 @@ import resource
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -33,22 +32,21 @@ _END = 8
 """Bytes at a Parquet file's end: how long its metadata is, and a magic number."""
 
 
-def gone(path: Path, random_: Random) -> None:
-    path.unlink()
+def gone(whole: bytes, random_: Random) -> None:
+    """Nothing is left of it."""
 
 
-def torn(path: Path, random_: Random) -> None:
-    path.write_bytes(path.read_bytes()[: -random_.randint(1, 60)])
+def torn(whole: bytes, random_: Random) -> bytes:
+    return whole[: -random_.randint(1, 60)]
 
 
-def emptied(path: Path, random_: Random) -> None:
-    path.write_bytes(b"")
+def emptied(whole: bytes, random_: Random) -> bytes:
+    return b""
 
 
-def flipped(path: Path, random_: Random) -> None:
+def flipped(whole: bytes, random_: Random) -> bytes:
     """One bit of its pages is another, of those with which it reads as well as before, and says
     something else."""
-    whole = path.read_bytes()
     pages = len(whole) - _END - int.from_bytes(whole[-_END:-4], "little")
     was = pq.read_table(io.BytesIO(whole))
     for _ in range(_FLIPS_MAX):
@@ -56,12 +54,11 @@ def flipped(path: Path, random_: Random) -> None:
         data[random_.randrange(pages)] ^= 1 << random_.randrange(8)
         with suppress(OSError, pa.ArrowException, OverflowError):
             if not pq.read_table(io.BytesIO(bytes(data))).equals(was):
-                path.write_bytes(data)
-                return
+                return bytes(data)
     raise AssertionError("no bit of it matters")
 
 
-RUINS: Mapping[str, Callable[[Path, Random], None]] = {
+RUINS: Mapping[str, Callable[[bytes, Random], bytes | None]] = {
     "gone": gone,
     "torn": torn,
     "emptied": emptied,
@@ -98,20 +95,20 @@ class Troubles:
     def created_before(self, plan_id: str, half_made: str, taken: str) -> None:
         """A run was killed while it made the table ``half_made``, and files of someone else lie
         where ``taken`` is to be made: the one is made, the other is not, and says so."""
-        killed = self._tables.target(half_made)
-        (killed / "_delta_log" / "_staged_commits").mkdir(parents=True)
-        (killed / "part-00000-0.snappy.parquet").write_bytes(b"PAR1")
-        theirs = self._tables.target(taken) / "theirs.csv"
-        theirs.parent.mkdir(parents=True)
-        theirs.write_text("1")
+        files, killed = self._tables.files, self._tables.target(half_made)
+        if self._tables.place is None:
+            (self._tables.root / killed / "_delta_log" / "_staged_commits").mkdir(parents=True)
+        files.put(f"{killed}/part-00000-0.snappy.parquet", b"PAR1")
+        theirs = f"{self._tables.target(taken)}/theirs.csv"
+        files.put(theirs, b"1")
         for one in self._plain.merge(plan_id).tables:
             if one.table != taken:
                 assert one.outcome is Outcome.APPLIED, one
                 continue
             assert (one.outcome, one.error_kind) == (Outcome.FAILED, "Misconfigured"), one
             assert "remove or move" in (one.hint or ""), one
-        assert theirs.read_text() == "1"
-        theirs.unlink()
+        assert files.get(theirs) == b"1"
+        files.remove(theirs)
 
     def ruined_parts(self, plan: Plan, ruins: Mapping[str, str]) -> None:
         """A part of each table of ``ruins`` is not what it was; the others go on. One that has the
@@ -119,7 +116,7 @@ class Troubles:
         before = self._tables.digests()
         with ExitStack() as stack:
             for table, name in ruins.items():
-                stack.enter_context(self._ruined(name, _part(plan, table), plan.store_url))
+                stack.enter_context(self._ruined(name, _part(plan, table)))
             receipts = {one.table: one for one in self._plain.run(plan).tables}
         after = self._tables.digests()
         for table, one in receipts.items():
@@ -139,7 +136,7 @@ class Troubles:
         plan = next_step(settings, record)
         assert plan is not None and plan.tables
         part = _part(plan, LOG)
-        with self._ruined(name, part, plan.store_url):
+        with self._ruined(name, part):
             (failed,) = self._plain.run(plan).tables
         _is_named(failed, part)
         assert tables.digest(LOG) == before
@@ -151,7 +148,7 @@ class Troubles:
         plan = verify_plan(self._tables, unique("v"))
         key = plan.tables[0].chunks[0].key
         assert key is not None
-        with self._ruined(name, key, plan.store_url):
+        with self._ruined(name, key):
             result = self._plain.verify(plan)
         assert result.outcome is VerificationOutcome.NOT_COMPARED, result
         assert "CorruptData" in (result.reason or ""), result
@@ -177,15 +174,19 @@ class Troubles:
             self.counts["full disk"] += 1
 
     @contextmanager
-    def _ruined(self, name: str, key: str, store_url: str) -> Iterator[None]:
-        path = Path(store_url.removeprefix("file://")) / key
-        whole = path.read_bytes()
-        RUINS[name](path, self._random)
+    def _ruined(self, name: str, part: str) -> Iterator[None]:
+        files, key = self._tables.files, f"store/{part}"
+        whole = files.get(key)
+        ruin = RUINS[name](whole, self._random)
+        if ruin is None:
+            files.remove(key)
+        else:
+            files.put(key, ruin)
         self.counts[name] += 1
         try:
             yield
         finally:
-            path.write_bytes(whole)
+            files.put(key, whole)
 
 
 def _part(plan: Plan, table: str) -> str:

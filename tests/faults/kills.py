@@ -1,0 +1,124 @@
+"""Real deaths: a command is killed (SIGKILL, its whole process group) while it writes.
+
+In files, a moment drawn after its first write; in S3, right before or after a chosen request, which
+a proxy has in hand by then.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+from pydantic import SecretStr
+
+from tests.faults.every_mode import EveryMode
+from tests.faults.s3_faults import Kind, Request, S3Faults
+from tests.fixtures.settings import as_toml
+
+_REPOSITORY = Path(__file__).parents[2]
+_PROGRAM = "from tideline_console.app import app; app()"
+_KILLED_WITHIN_S = 4.0
+_PATIENCE_S = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The ``nth`` request of ``kind`` whose key holds ``key``; before its effect, or after it and
+    before its answer."""
+
+    when: Literal["before", "after"]
+    kind: Kind
+    key: str
+    nth: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.when} {self.kind} {self.nth} {self.key}"
+
+
+def entry_or_deletion(request: Request) -> bool:
+    """Whether it creates an entry of a table's log, or removes objects."""
+    return request.kind == "delete" or (request.kind == "create" and "/_delta_log/" in request.key)
+
+
+def command(words: Sequence[str], config: Path) -> list[str]:
+    """A command of `tideline`."""
+    return [sys.executable, "-c", _PROGRAM, *words, "--config", str(config)]
+
+
+def kill_soon(words: Sequence[str], tables: EveryMode, config: Path, random_: Random) -> bool:
+    """Run a command to a death soon after its first write; False if it was done before."""
+    before = tables.files.keys("warehouse")
+    process = _started(command(words, config))
+    deadline = time.monotonic() + _PATIENCE_S
+    while process.poll() is None and tables.files.keys("warehouse") == before:
+        assert time.monotonic() < deadline, f"{words} writes nothing"
+        time.sleep(0.02)
+    time.sleep(random_.uniform(0, _KILLED_WITHIN_S))
+    ended = process.poll() is not None
+    if not ended:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return not ended
+
+
+def kill_at(
+    line: Sequence[str], at: At, faults: S3Faults, environment: dict[str, str] | None = None
+) -> bool:
+    """Run a command line, whose requests go through ``faults``, to its death at a request; False if
+    it was done before."""
+    met = itertools.count(1)
+
+    def watch(when: str, request: Request) -> None:
+        wanted = (when, request.kind) == (at.when, at.kind) and at.key in request.key
+        if wanted and next(met) == at.nth:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise ConnectionError(f"the client died {at}")
+
+    with faults.watched(watch):
+        process = _started(line, environment)
+        try:
+            process.wait(_PATIENCE_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode == -signal.SIGKILL
+
+
+def config_of(tables: EveryMode, **access: str) -> Path:
+    """The settings file of a command; ``access`` is laid over that of the place."""
+    settings = tables.history.settings
+    place: dict[str, Any] = {
+        name: value.get_secret_value() if isinstance(value, SecretStr) else value
+        for name, value in settings.store.access().items()
+        if value is not None
+    }
+    values = {
+        "pipeline": settings.pipeline,
+        "source": {"url": "postgresql://nobody@127.0.0.1:1/shop"},
+        "store": {"url": settings.store.url, **place, **access},
+        "warehouse": {"url": settings.warehouse.url},
+        "merge": {"driver_memory": "1g"},
+        "maintain": {"small_files_min": 2},
+        "tables": tables.settings,
+    }
+    path = tables.root.parent / "tideline.toml"
+    path.write_text(as_toml(values))
+    return path
+
+
+def _started(
+    line: Sequence[str], environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(
+        line, cwd=_REPOSITORY, env=environment, start_new_session=True, stdout=quiet, stderr=quiet
+    )
