@@ -28,9 +28,10 @@ _OF_ENVIRONMENT = (
     "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
     f"{_CREDENTIALS}.EnvironmentVariableCredentialsProvider",
-    f"{_CREDENTIALS}.WebIdentityTokenFileCredentialsProvider",
-    "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
 )
+_WEB_IDENTITY_VARIABLE = "AWS_WEB_IDENTITY_TOKEN_FILE"
+_OF_WEB_IDENTITY = f"{_CREDENTIALS}.WebIdentityTokenFileCredentialsProvider"
+_OF_INSTANCE = "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider"
 _OF_PROFILE = ("org.apache.hadoop.fs.s3a.auth.ProfileAWSCredentialsProvider",)
 _OF_KEYS = ("org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",)
 _OF_TEMPORARY_KEYS = ("org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",)
@@ -124,7 +125,9 @@ def _credentials(place: ObjectStorage) -> Iterator[tuple[str, str]]:
         providers: tuple[str, ...] = _OF_PROFILE
         yield "auth.profile.name", place.profile
     elif keys is None:
-        providers = _OF_ENVIRONMENT
+        # S3A makes each provider at its start, which this one refuses without its variable.
+        web = (_OF_WEB_IDENTITY,) if os.environ.get(_WEB_IDENTITY_VARIABLE) else ()
+        providers = (*_OF_ENVIRONMENT, *web, _OF_INSTANCE)
     else:
         providers = _OF_KEYS if keys.session_token is None else _OF_TEMPORARY_KEYS
         yield "access.key", keys.access_key_id

@@ -78,13 +78,29 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
     found = of()
     assert "canary" not in str(found)
-    assert [name.rpartition(".")[2] for name in found[PROVIDER].split(",")] == [
+    assert provided(found) == [
         "TemporaryAWSCredentialsProvider",
         "SimpleAWSCredentialsProvider",
         "EnvironmentVariableCredentialsProvider",
+        "IAMInstanceCredentialsProvider",
+    ]
+
+
+def provided(found: dict[str, str]) -> list[str]:
+    return [name.rpartition(".")[2] for name in found[PROVIDER].split(",")]
+
+
+def test_a_web_identity_is_asked_where_the_environment_has_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without it S3A would not start, and an instance's role would never be asked."""
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/token")
+    assert provided(of())[-2:] == [
         "WebIdentityTokenFileCredentialsProvider",
         "IAMInstanceCredentialsProvider",
     ]
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "")
+    assert "WebIdentityTokenFileCredentialsProvider" not in provided(of())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,185 @@
+"""By whom store and warehouse in S3 are asked, and for which encryption: each of the three clients
+(the store's, the reader of tables, Spark's), for each place apart, in a process of its own whose
+environment has what it has in production.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.services.s3 import REGION, S3Server
+from tests.faults.any_identity import AnyIdentity, Seen
+from tests.fixtures.aws_identities import INSTANCE, TOKEN, WEB, WEB_TOKEN, AwsIdentities
+from tests.fixtures.settings import as_toml
+from tideline.java import java_home
+from tideline.warehouse.s3_jars import find_s3_jar_set
+
+pytestmark = [
+    pytest.mark.skipif(
+        find_s3_jar_set() is None, reason="the Hadoop of this Spark has no create-only write to S3"
+    ),
+    pytest.mark.timeout(900),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+JAVA, RUST = "aws-sdk-java", "object_store"
+"""What the clients' names have in them; the store's client and the reader have one in common."""
+PROGRAM = """
+import sys
+from tideline.settings import load_settings
+from tideline.store.objects import SINGLE_PUT_BYTES_MAX, open_store
+from tideline.warehouse.registry import open_reader
+from tideline_console.spark import spark_session
+from tideline_spark.files import write_document
+
+settings = load_settings(sys.argv[1])
+places = [settings.store, settings.warehouse_store()]
+for place in places:
+    store = open_store(place)
+    assert store.create("created", b"1") and not store.create("created", b"2")
+    store.put("large", bytes(SINGLE_PUT_BYTES_MAX + 1))
+with spark_session(settings, "merge") as session:
+    session._jsc.hadoopConfiguration().set("fs.s3a.multipart.size", "5M")
+    for place in places:
+        session.range(5).write.format("delta").save(place.url + "/t")
+        write_document(session, place.url + "/large.json", bytes(6 << 20))
+for place in (settings.store, settings.warehouse_storage):
+    reader = open_reader(place.url + "/t", place)
+    assert reader is not None and len(list(reader.commits())) == 1
+print("done")
+"""
+
+
+@pytest.fixture(scope="module")
+def s3_of_all(s3: S3Server) -> Iterator[AnyIdentity]:
+    with AnyIdentity(s3) as made:
+        yield made
+
+
+def asked(
+    server: AnyIdentity,
+    folder: Path,
+    store: Mapping[str, Any],
+    warehouse: Mapping[str, Any],
+    environment: Mapping[str, str],
+) -> tuple[list[Seen], list[Seen]]:
+    """What is asked of the store and of the warehouse, each a bucket of its own."""
+    buckets = [f"{name}-{uuid.uuid4().hex[:8]}" for name in ("store", "warehouse")]
+    for bucket in buckets:
+        server.make_bucket(bucket)
+    where = {"endpoint": server.endpoint, "region": REGION}
+    config = folder / "tideline.toml"
+    values = {
+        "pipeline": "p",
+        "source": {"url": "postgresql://u@h/d"},
+        "store": {"url": f"s3://{buckets[0]}/x", **where, **store},
+        "warehouse": {"url": f"s3://{buckets[1]}/y", **where, **warehouse},
+        "merge": {"driver_memory": "1g"},
+    }
+    config.write_text(as_toml(values))
+    inherited = {n: v for n, v in os.environ.items() if not n.startswith("AWS_")}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(config)],
+        cwd=ROOT,
+        env={**inherited, "HOME": str(folder), "JAVA_HOME": str(java_home()), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=800,
+    )
+    assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-6_000:]
+    seen = ([one for one in server.requests if one.bucket == bucket] for bucket in buckets)
+    return next(seen), next(seen)
+
+
+def profiles(folder: Path, **keys: str) -> dict[str, str]:
+    """An environment that names files with these profiles: name and access key."""
+    text = "".join(
+        f"[{name}]\naws_access_key_id = {key}\naws_secret_access_key = canary\n"
+        for name, key in keys.items()
+    )
+    (folder / "credentials").write_text(text)
+    (folder / "config").write_text("")
+    return {
+        "AWS_SHARED_CREDENTIALS_FILE": str(folder / "credentials"),
+        "AWS_CONFIG_FILE": str(folder / "config"),
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+def by(found: list[Seen]) -> set[tuple[str, str]]:
+    """Each kind of client with each identity that it had."""
+    kinds = (JAVA, RUST)
+    return {
+        (next((k for k in kinds if k in one.client), one.client), one.identity) for one in found
+    }
+
+
+def encryptions(found: list[Seen]) -> set[tuple[str, str | None, str | None]]:
+    """By kind of client, what each request that makes an object, or begins to, asks for."""
+    return {
+        (JAVA if JAVA in one.client else RUST, one.encryption, one.kms_key)
+        for one in found
+        if one.writes
+    }
+
+
+def test_profiles_and_encryption_of_each_place(s3_of_all: AnyIdentity, tmp_path: Path) -> None:
+    """The default profile is neither's. Parts of a large object and reads carry no such header."""
+    store, warehouse = asked(
+        s3_of_all,
+        tmp_path,
+        {"profile": "one", "encryption": "sse-kms", "kms_key": "arn:aws:kms:k"},
+        {"profile": "two", "encryption": "sse-s3"},
+        profiles(tmp_path, default="AKIADEFAULT", one="AKIAONE", two="AKIATWO"),
+    )
+    assert by(store) == {(JAVA, "AKIAONE"), (RUST, "AKIAONE")}
+    assert by(warehouse) == {(JAVA, "AKIATWO"), (RUST, "AKIATWO")}
+    assert encryptions(store) == {(who, "aws:kms", "arn:aws:kms:k") for who in (JAVA, RUST)}
+    assert encryptions(warehouse) == {(who, "AES256", None) for who in (JAVA, RUST)}
+    for place in (store, warehouse):
+        begun = {JAVA in one.client for one in place if one.method == "POST" and one.writes}
+        assert begun == {True, False}, "neither client has written in several requests"
+
+
+@pytest.mark.long
+def test_a_web_identity(s3_of_all: AnyIdentity, tmp_path: Path) -> None:
+    """Of the environment, for both places; a profile on the machine is not taken instead."""
+    token = tmp_path / "token"
+    token.write_text(WEB_TOKEN)
+    with AwsIdentities() as aws:
+        environment = {
+            **profiles(tmp_path, another="AKIAOTHER"),
+            "AWS_ROLE_ARN": "arn:aws:iam::1:role/tideline",
+            "AWS_ROLE_SESSION_NAME": "tideline",
+            "AWS_WEB_IDENTITY_TOKEN_FILE": str(token),
+            "AWS_REGION": REGION,
+            "AWS_ENDPOINT_URL_STS": aws.endpoint,
+        }
+        found = asked(s3_of_all, tmp_path, {}, {}, environment)
+        assert set(aws.asked) == {"arn:aws:iam::1:role/tideline"}
+    for place in found:
+        assert by(place) == {(JAVA, WEB), (RUST, WEB)}
+        assert {one.token for one in place} == {TOKEN}
+
+
+@pytest.mark.long
+def test_the_role_of_an_instance(s3_of_all: AnyIdentity, tmp_path: Path) -> None:
+    with AwsIdentities() as aws:
+        environment = {
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": aws.endpoint,
+            "AWS_METADATA_ENDPOINT": aws.endpoint,
+        }
+        found = asked(s3_of_all, tmp_path, {}, {}, environment)
+        assert set(aws.asked) == {"role"}
+    for place in found:
+        assert by(place) == {(JAVA, INSTANCE), (RUST, INSTANCE)}
+        assert {one.token for one in place} == {TOKEN}
