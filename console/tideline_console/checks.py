@@ -73,7 +73,7 @@ def check_warehouse(settings: Settings) -> list[Finding]:
     store.delete(key)
     if found != b"probe":
         return [error("warehouse", f"{url} does not return what was written to it")]
-    if settings.warehouse.in_s3:
+    if settings.warehouse.in_object_store:
         probe_store(impatient(settings.warehouse_store()), settings.pipeline)
         return [ok("warehouse", f"{url} can be written, and of two racing commits one wins")]
     return [ok("warehouse", f"{url} can be written")]

@@ -26,9 +26,9 @@ def target_removals(settings: Settings, incarnation: str | None) -> Iterator[Rem
     """Yield the warehouse tables whose properties name the pipeline, and this ``incarnation`` of
     it where that is known.
 
-    Raises Misconfigured for a warehouse that is neither in files nor in S3.
+    Raises Misconfigured for a warehouse that is neither in files nor in an object store.
     """
-    if settings.warehouse.in_s3:
+    if settings.warehouse.in_object_store:
         yield from object_removals(settings, incarnation)
         return
     root = _folder(settings.warehouse.url)

@@ -18,7 +18,9 @@ import pytest
 from devtools.services.s3 import REGION, S3Server
 from tests.faults.any_identity import AnyIdentity, Seen
 from tests.fixtures.aws_identities import INSTANCE, TOKEN, WEB, WEB_TOKEN, AwsIdentities
+from tests.fixtures.certificates import make_authority
 from tests.fixtures.settings import as_toml
+from tests.fixtures.tls_front import TlsFront
 from tideline.java import java_home
 from tideline.warehouse.s3_jars import find_s3_jar_set
 
@@ -35,22 +37,25 @@ JAVA, RUST = "aws-sdk-java", "object_store"
 PROGRAM = """
 import sys
 from tideline.settings import load_settings
-from tideline.store.objects import SINGLE_PUT_BYTES_MAX, open_store
+from tideline.store import objects
+from tideline.store.objects import open_store
 from tideline.warehouse.registry import open_reader
 from tideline_console.spark import spark_session
 from tideline_spark.files import write_document
 
+LARGE = 6 << 20  # the client's parts have 5 MiB
+objects.SINGLE_PUT_BYTES_MAX = LARGE - 1
 settings = load_settings(sys.argv[1])
 places = [settings.store, settings.warehouse_store()]
 for place in places:
     store = open_store(place)
     assert store.create("created", b"1") and not store.create("created", b"2")
-    store.put("large", bytes(SINGLE_PUT_BYTES_MAX + 1))
+    store.put("large", bytes(LARGE))
 with spark_session(settings, "merge") as session:
     session._jsc.hadoopConfiguration().set("fs.s3a.multipart.size", "5M")
     for place in places:
         session.range(5).write.format("delta").save(place.url + "/t")
-        write_document(session, place.url + "/large.json", bytes(6 << 20))
+        write_document(session, place.url + "/large.json", bytes(LARGE))
 for place in (settings.store, settings.warehouse_storage):
     reader = open_reader(place.url + "/t", place)
     assert reader is not None and len(list(reader.commits())) == 1
@@ -155,16 +160,18 @@ def test_a_web_identity(s3_of_all: AnyIdentity, tmp_path: Path) -> None:
     """Of the environment, for both places; a profile on the machine is not taken instead."""
     token = tmp_path / "token"
     token.write_text(WEB_TOKEN)
-    with AwsIdentities() as aws:
+    authority = make_authority(tmp_path)
+    with AwsIdentities() as aws, TlsFront(tmp_path, authority, aws.port) as sts:
         environment = {
-            **profiles(tmp_path, another="AKIAOTHER"),
+            **profiles(tmp_path, default="AKIADEFAULT"),
             "AWS_ROLE_ARN": "arn:aws:iam::1:role/tideline",
             "AWS_ROLE_SESSION_NAME": "tideline",
             "AWS_WEB_IDENTITY_TOKEN_FILE": str(token),
             "AWS_REGION": REGION,
-            "AWS_ENDPOINT_URL_STS": aws.endpoint,
+            "AWS_ENDPOINT_URL_STS": f"https://127.0.0.1:{sts.port}",
         }
-        found = asked(s3_of_all, tmp_path, {}, {}, environment)
+        trusted = {"ca_file": str(authority.file)}
+        found = asked(s3_of_all, tmp_path, trusted, trusted, environment)
         assert set(aws.asked) == {"arn:aws:iam::1:role/tideline"}
     for place in found:
         assert by(place) == {(JAVA, WEB), (RUST, WEB)}
@@ -173,8 +180,11 @@ def test_a_web_identity(s3_of_all: AnyIdentity, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_role_of_an_instance(s3_of_all: AnyIdentity, tmp_path: Path) -> None:
+    """Java's client and Rust's have a variable each for another address of the service."""
     with AwsIdentities() as aws:
         environment = {
+            **profiles(tmp_path, default="AKIADEFAULT"),
+            "AWS_EC2_METADATA_DISABLED": "false",
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": aws.endpoint,
             "AWS_METADATA_ENDPOINT": aws.endpoint,
         }

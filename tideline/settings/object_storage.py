@@ -28,6 +28,47 @@ ACCESS = (
     "profile",
 )
 """The keys that say how a place in S3 is reached."""
+OBJECT_STORES = ("s3", "gs", "abfss")
+"""The schemes of object stores, each as all three clients take it: the store's, the readers of
+tables and Spark."""
+_PLACES = (
+    "file:///absolute/path, s3://bucket/prefix, gs://bucket/prefix or"
+    " abfss://container@account.dfs.core.windows.net/prefix"
+)
+_OTHER_NAMES = {
+    **dict.fromkeys(("s3a", "s3n"), "s3://bucket/prefix"),
+    **dict.fromkeys(("gcs", "gcp"), "gs://bucket/prefix"),
+    **dict.fromkeys(
+        ("az", "azure", "adl", "abfs", "wasb", "wasbs"),
+        "abfss://container@account.dfs.core.windows.net/prefix",
+    ),
+}
+"""What only some of the clients know, and what is written instead."""
+
+
+def place_url(url: str) -> str:
+    """Return the url of a place without a slash at its end. Raises ValueError for one that holds
+    credentials, or that not every client can serve."""
+    parts = split_url(url)
+    user, at, host = parts.netloc.rpartition("@")
+    in_azure = parts.scheme in ("abfss", "abfs", "wasb", "wasbs")
+    # A secret with a slash ends what is taken for the host; no bucket has a colon. Azure's
+    # containers stand before an @.
+    foreign = ":" in parts.netloc or (at and not in_azure) or parts.query
+    if parts.scheme not in ("", "file", "memory") and foreign:
+        raise ValueError("must not hold credentials: they go into access_key_id and so on")
+    if (instead := _OTHER_NAMES.get(parts.scheme)) is not None:
+        raise ValueError(f"is written as {instead}")
+    whole = {
+        "file": not parts.netloc and parts.path.startswith("/") and parts.path.strip("/"),
+        "memory": True,
+        "s3": host,
+        "gs": host,
+        "abfss": user and host,
+    }
+    if not whole.get(parts.scheme):
+        raise ValueError(f"must be {_PLACES}")
+    return url.rstrip("/")
 
 
 class ObjectStorage(Section, shared=True):
@@ -95,6 +136,11 @@ class ObjectStorage(Section, shared=True):
     def in_s3(self) -> bool:
         """Return whether the place is in S3."""
         return split_url(self.url).scheme == "s3"
+
+    @property
+    def in_object_store(self) -> bool:
+        """Return whether the place is in S3 or a store like it; else in files, or in memory."""
+        return split_url(self.url).scheme in OBJECT_STORES
 
     @property
     def bucket(self) -> str:

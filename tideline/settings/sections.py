@@ -9,10 +9,9 @@ from typing import Annotated, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tideline.contract.request import CHUNK_ROWS_MAX, DELAY_MS_MAX
-from tideline.settings.addresses import split_url
 from tideline.settings.base import Count, Days, Effect, MiB, Seconds, Section
 from tideline.settings.catalog import CatalogSettings
-from tideline.settings.object_storage import ObjectStorage
+from tideline.settings.object_storage import ObjectStorage, place_url
 from tideline.settings.redis_url import check_redis
 from tideline.settings.secrets import hidden, known, secret_of, with_password
 
@@ -30,7 +29,8 @@ class Store(ObjectStorage):
     effect = Effect.RESTART
 
     url: str
-    """The url of the segments: `file:///absolute/path` or `s3://bucket/prefix`."""
+    """The url of the segments: `file:///absolute/path` or `s3://bucket/prefix`. Not run:
+    [others](DEPLOYMENT.md#google-and-azure)."""
     timeout_s: Seconds = 30.0
     """The time limit of one request; a contended create-only PUT can take 5 s on some stores."""
     retry_s: Seconds = 60.0
@@ -38,16 +38,8 @@ class Store(ObjectStorage):
 
     @field_validator("url")
     @classmethod
-    def _known_scheme(cls, url: str) -> str:
-        parts = split_url(url)
-        directory = url.startswith("file:///") and parts.path.strip("/")
-        bucket = parts.scheme == "s3" and parts.netloc
-        if not directory and not bucket and parts.scheme != "memory":
-            raise ValueError("must be file:///absolute/path or s3://bucket/prefix")
-        # A secret with a slash ends what is taken for the host; no bucket has a colon.
-        if "@" in parts.netloc or (bucket and ":" in parts.netloc):
-            raise ValueError("must not hold credentials: they go into access_key_id and so on")
-        return url.rstrip("/")
+    def _known_place(cls, url: str) -> str:
+        return place_url(url)
 
 
 class Control(Section):
@@ -98,24 +90,15 @@ class Warehouse(ObjectStorage):
     effect = Effect.COMMAND
 
     url: str
-    """The folder of the tables: `file:///absolute/path` or `s3://bucket/prefix`."""
+    """The folder of the tables: `file:///absolute/path` or `s3://bucket/prefix`. Not run:
+    [others](DEPLOYMENT.md#google-and-azure)."""
     catalog: CatalogSettings = CatalogSettings()
     """The catalog in which the tables are registered."""
 
     @field_validator("url")
     @classmethod
-    def _no_trailing_slash(cls, url: str) -> str:
-        parts = split_url(url)
-        if not parts.scheme:
-            raise ValueError("must be a url such as file:///absolute/path")
-        user, _, _ = parts.netloc.rpartition("@")
-        query = parts.query if parts.scheme != "file" else ""
-        # A secret with a slash ends what is taken for the host; no bucket has a colon.
-        in_s3 = parts.scheme.startswith("s3") and (user or ":" in parts.netloc)
-        if ":" in user or query or in_s3:
-            # It stands in plans, and in output. (Azure's containers stand before an @.)
-            raise ValueError("must not hold credentials: they go into access_key_id and so on")
-        return url.rstrip("/")
+    def _known_place(cls, url: str) -> str:
+        return place_url(url)
 
     def secrets(self) -> list[str]:
         """See `ObjectStorage`; the catalog's among them."""

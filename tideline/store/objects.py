@@ -23,13 +23,13 @@ from urllib.parse import unquote, urlsplit
 
 import stamina
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
-from obstore.store import LocalStore, MemoryStore, S3Store
+from obstore.store import AzureStore, GCSStore, LocalStore, MemoryStore, S3Store
 from stamina.instrumentation import set_on_retry_hooks
 
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.settings import Store
 from tideline.store.answers import Unanswered, interpret, is_missing_bucket, missing_bucket
-from tideline.store.s3 import s3_client
+from tideline.store.s3 import cloud_client, s3_client
 
 SINGLE_PUT_BYTES_MAX = 32 * 1024 * 1024
 """The size above which `ObjectStore.put` uploads in several requests; `ObjectStore.create` never
@@ -91,7 +91,8 @@ def open_store(settings: Store) -> ObjectStore:
     if parts.scheme == "memory":
         memory = _memories.setdefault(settings.url, MemoryStore())
         return ObjectStore(settings, _as_client(memory))
-    return ObjectStore(settings, _as_client(s3_client(settings, timeout_s=settings.timeout_s)))
+    make = s3_client if settings.in_s3 else cloud_client
+    return ObjectStore(settings, _as_client(make(settings, timeout_s=settings.timeout_s)))
 
 
 class ObjectStore:
@@ -271,6 +272,6 @@ def _writable_directory(url: str) -> Path:
         ) from None
 
 
-def _as_client(store: LocalStore | MemoryStore | S3Store) -> Client:
+def _as_client(store: LocalStore | MemoryStore | S3Store | GCSStore | AzureStore) -> Client:
     """Cast to `Client`: obstore's overloads are wider than what is used of them."""
     return cast(Client, store)

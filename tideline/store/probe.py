@@ -26,9 +26,9 @@ def probe_store(settings: Store, pipeline: str) -> None:
 
 
 def probe_warehouse(settings: Settings) -> None:
-    """Race two clients as `probe_store` does where the tables lie in S3: a table's log, too, rests
-    on create-only PUTs. Raises as that does."""
-    if settings.warehouse.in_s3:
+    """Race two clients as `probe_store` does where the tables lie in an object store: a table's
+    log, too, rests on create-only PUTs. Raises as that does."""
+    if settings.warehouse.in_object_store:
         probe_store(settings.warehouse_store(), settings.pipeline)
 
 

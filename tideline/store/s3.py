@@ -1,13 +1,13 @@
-"""Makes the client of a place in S3."""
+"""Makes the client of a place in S3, or in a store like it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
-from obstore.store import S3Store
+from obstore.store import AzureStore, GCSStore, S3Store, from_url
 
 from tideline.aws_profile import AwsProfile
 from tideline.settings.object_storage import ObjectStorage
@@ -31,6 +31,18 @@ def s3_client(place: ObjectStorage, *, timeout_s: float) -> S3Store:
         credential_provider=_provider(place),
         **s3_options(place),
     )
+
+
+def cloud_client(place: ObjectStorage, *, timeout_s: float) -> GCSStore | AzureStore:
+    """Return a client of Google's or Azure's store, whose own retries are off; no request is sent
+    yet. All access is the environment's, by the library's own names."""
+    timeout = timedelta(seconds=timeout_s)
+    client = from_url(
+        place.url,
+        client_options={"timeout": timeout},
+        retry_config={"max_retries": 0, "retry_timeout": timeout},
+    )
+    return cast(GCSStore | AzureStore, client)
 
 
 def s3_options(place: ObjectStorage) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tideline.contract.errors import Misconfigured
 from tideline.jars import JarSet, ensure_jars
 from tideline.settings import Settings
 from tideline.warehouse.delta.jars import delta_jars
@@ -37,10 +38,16 @@ def job_jars(settings: Settings | None = None) -> list[Path]:
     its client's, too.
 
     Raises Unavailable when the cache lacks one and it cannot be fetched; Misconfigured without Java
-    or a Spark that jobs may run on, or with one that cannot use S3; CorruptData when one is another
-    file than it should be.
+    or a Spark that jobs may run on, with one that cannot use S3, or for Google's and Azure's
+    stores; CorruptData when one is another file than it should be.
     """
-    in_s3 = settings is not None and (settings.store.in_s3 or settings.warehouse.in_s3)
+    places = () if settings is None else (settings.store, settings.warehouse)
+    if unknown := [one.section for one in places if one.in_object_store and not one.in_s3]:
+        raise Misconfigured(
+            f"Spark needs a connector for the url of [{unknown[0]}], which is not fetched",
+            hint="name it in merge.jars, with the table format's jars: docs/DEPLOYMENT.md",
+        )
+    in_s3 = any(place.in_s3 for place in places)
     return _jars(s3_jar_set() if in_s3 else None)
 
 

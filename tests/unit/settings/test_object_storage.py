@@ -230,3 +230,36 @@ def test_a_store_with_mistakes_does_not_hide_a_warehouses() -> None:
     with pytest.raises(Misconfigured, match="has 2 mistakes") as caught:
         made({"url": "s3://", **KEYS}, {**SAME, "encryption": "rot13"})
     assert "warehouse.encryption" in str(caught.value)
+
+
+@pytest.mark.parametrize("section", ["store", "warehouse"])
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("s3a://b/x", "is written as s3://bucket/prefix"),
+        ("gcs://b/x", "is written as gs://bucket/prefix"),
+        ("az://c/x", "is written as abfss://container@account"),
+        ("wasbs://c@a.blob.core.windows.net/x", "is written as abfss://"),
+        ("abfss://account.dfs.core.windows.net/x", "must be file:///absolute/path, s3://"),
+        ("hdfs://namenode/x", "must be file:///absolute/path, s3://"),
+        ("ftp://host/x", "must be file:///absolute/path, s3://"),
+        ("file://host/x", "must be file:///absolute/path, s3://"),
+        ("x/y", "must be file:///absolute/path, s3://"),
+        ("gs://", "must be file:///absolute/path, s3://"),
+        ("gs://canary@b/x", "must not hold credentials"),
+        ("abfss://c:canary@a.dfs.core.windows.net/x", "must not hold credentials"),
+        ("abfss://c@a.dfs.core.windows.net/x?sig=canary", "must not hold credentials"),
+    ],
+)
+def test_a_place_that_is_not_served(section: str, url: str, reason: str) -> None:
+    with pytest.raises(Misconfigured, match=rf"\n  {section}\.url: {reason}") as caught:
+        made(**{"store": {}, "warehouse": {}, section: {"url": url}})
+    assert "canary" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("url", ["gs://b/x", "gs://b", "abfss://c@a.dfs.core.windows.net/x"])
+def test_a_place_in_another_cloud(url: str) -> None:
+    settings = made({"url": url}, {"url": f"{url}/tables/"})
+    assert settings.store.in_object_store and not settings.store.in_s3
+    assert settings.warehouse_store().url == f"{url}/tables"
+    assert settings.warehouse_storage is settings.warehouse

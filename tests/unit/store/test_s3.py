@@ -19,7 +19,7 @@ from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.settings import Store
 from tideline.store import s3
 from tideline.store.objects import open_store
-from tideline.store.s3 import s3_client, s3_options
+from tideline.store.s3 import cloud_client, s3_client, s3_options
 
 KEYS: dict[str, Any] = {"access_key_id": "AKIA", "secret_access_key": "canary"}
 LEAST = {"virtual_hosted_style_request": False}
@@ -155,3 +155,21 @@ def test_a_profile_that_is_not_there_is_no_bug_of_ours(
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     with pytest.raises(Misconfigured, match="AWS profile nobody"):
         open_store(Store(url="s3://b", profile="nobody"))
+
+
+@pytest.mark.parametrize(
+    ("url", "bucket"),
+    [
+        ("gs://b/x/y", {"bucket": "b"}),
+        (
+            "abfss://c@a.dfs.core.windows.net/x/y",
+            {"container_name": "c", "account_name": "a"},
+        ),
+    ],
+)
+def test_a_store_of_another_cloud(url: str, bucket: dict[str, str]) -> None:
+    """Made, and never asked here: there is no server of either."""
+    open_store(Store(url=url))
+    client = cloud_client(Store(url=url), timeout_s=7.0)
+    assert (client.prefix, dict(client.config or {})) == ("x/y", bucket)
+    assert (client.retry_config or {})["max_retries"] == 0

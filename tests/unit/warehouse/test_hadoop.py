@@ -159,7 +159,7 @@ def test_s3_is_the_scheme_of_s3a() -> None:
     assert found["spark.hadoop.fs.AbstractFileSystem.s3.impl"] == f"{OURS}S3A"
 
 
-@pytest.mark.parametrize("other", ["file:///w", "hdfs://namenode/w", "memory://x"])
+@pytest.mark.parametrize("other", ["file:///w", "gs://bucket/w", "memory://x"])
 def test_nothing_is_said_of_other_places(other: str) -> None:
     assert place_settings([Warehouse(url=other, **KEYS)]) == {}
     assert place_settings([Warehouse(url=other), Store(url="s3://b")])

@@ -72,3 +72,12 @@ def test_a_spark_that_cannot_use_s3(asked: list[str], spark: Path) -> None:
         job_jars.job_jars(IN_S3[0])
     assert asked == []
     assert names(every_jar()) == ["one.jar", "two.jar"]
+
+
+@pytest.mark.parametrize("place", ["gs://b/x", "abfss://c@a.dfs.core.windows.net/x"])
+def test_a_place_whose_connector_is_not_fetched(asked: list[str], spark: Path, place: str) -> None:
+    for pipeline in (settings(place, "file:///w"), settings("file:///s", place)):
+        with pytest.raises(Misconfigured, match="needs a connector") as caught:
+            job_jars.job_jars(pipeline)
+        assert "merge.jars" in str(caught.value.hint)
+    assert asked == []
