@@ -13,6 +13,9 @@ from tideline.aws_profile import AwsProfile
 from tideline.cache import cache_folder
 from tideline.settings.object_storage import ObjectStorage
 
+_TRUSTED: set[tuple[Path, int, int, str | None]] = set()
+"""The `_state` of each CA file that is trusted: a table is opened often, and bundles are large."""
+
 
 def storage_options(place: ObjectStorage) -> Mapping[str, str]:
     """Return the options of `deltalake` (and of other readers on Rust's ``object_store``) for
@@ -41,6 +44,8 @@ def trust(place: ObjectStorage) -> None:
 
     Raises Misconfigured for a CA file that cannot be read.
     """
+    if place.ca_file is None or _state(place.ca_file) in _TRUSTED:
+        return
     wanted = place.authorities()
     if wanted is None:
         return
@@ -48,6 +53,16 @@ def trust(place: ObjectStorage) -> None:
     if wanted not in trusted:
         # Whatever else this process connects to goes by the same file.
         os.environ[FILE_VARIABLE] = str(_kept(trusted + wanted + b"\n"))
+    _TRUSTED.add(_state(place.ca_file))
+
+
+def _state(file: Path) -> tuple[Path, int, int, str | None]:
+    """Return what tells one CA file from its renewal, and the file that this process goes by."""
+    try:
+        found = file.stat()
+    except OSError:  # Reading it says why.
+        return file, -1, -1, None
+    return file, found.st_mtime_ns, found.st_size, os.environ.get(FILE_VARIABLE)
 
 
 def _trusted() -> bytes:

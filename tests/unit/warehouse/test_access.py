@@ -137,6 +137,21 @@ def test_each_place_is_trusted_and_added_once(machine: Path, tmp_path: Path) -> 
     assert len(list((tmp_path / "cache" / "authorities").iterdir())) == 2
 
 
+def test_a_file_that_is_trusted_is_not_read_again(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each table that is opened asks."""
+    ours = place(make_authority(tmp_path, "ours").file)
+    trust(ours)
+    read = []
+    monkeypatch.setattr(Warehouse, "authorities", lambda self: read.append(self))
+    trust(ours)
+    assert read == []
+    del os.environ[VARIABLE]
+    trust(ours)
+    assert read == [ours], "this process goes by another file now"
+
+
 def test_an_authority_that_was_renewed_is_trusted(machine: Path, tmp_path: Path) -> None:
     trust(place(make_authority(tmp_path, "ours").file))
     (tmp_path / "ours.pem").write_bytes(make_authority(tmp_path, "renewed").file.read_bytes())
