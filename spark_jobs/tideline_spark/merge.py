@@ -90,7 +90,8 @@ def run_in_pool(
             return failed_swap(planned, unexpected(error, f"swapping {planned.table}"))
         return made.run(patience)
 
-    targets = (one.target for one in (*plan.tables, *plan.swaps, *plan.descriptions))
+    targets = [table.target for table in plan.tables]
+    targets += [one.target for one in plan.swaps] + [one.target for one in plan.descriptions]
     with files_seen_by_all(spark, plan.store_url, targets):
         receipts = tuple(pool.map(run, plan.tables))
         receipts += tuple(swap(planned) for planned in plan.swaps)
