@@ -23,6 +23,7 @@ from tideline.store.objects import open_store
 
 _OLD_S = 40 * 86_400
 _AT_ONCE = 8
+_MARK = ".folder"
 
 
 class Place(Protocol):
@@ -118,13 +119,14 @@ class InS3:
         self._objects.delete(key)
 
     def copy(self, folder: Path) -> None:
-        """An object that goes meanwhile was being removed by a request that is under way."""
+        """What is listed and cannot be read is the mark of a folder, which this client does not
+        name as Spark's does: an object below it stands for it. (Or it is going just now.)"""
 
         def one(key: str) -> None:
             data = self._objects.get(key)
-            if data is not None:
-                (folder / key).parent.mkdir(parents=True, exist_ok=True)
-                (folder / key).write_bytes(data)
+            path = folder / key if data is not None else folder / key / _MARK
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data or b"")
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(one, self.keys("")))
@@ -139,7 +141,8 @@ class InS3:
                 self.put(key, data)
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(self.remove, set(self.keys("")) - kept))
+            marks = {key.removesuffix(f"/{_MARK}") for key in kept}
+            list(pool.map(self.remove, set(self.keys("")) - kept - marks))
             list(pool.map(back, kept))
 
     @contextmanager

@@ -96,8 +96,8 @@ class Troubles:
         """A run was killed while it made the table ``half_made``, and files of someone else lie
         where ``taken`` is to be made: the one is made, the other is not, and says so."""
         files, killed = self._tables.files, self._tables.target(half_made)
-        if self._tables.place is None:
-            (self._tables.root / killed / "_delta_log" / "_staged_commits").mkdir(parents=True)
+        # Spark makes this folder first; in S3 it is an object of its own.
+        files.put(f"{killed}/_delta_log/_staged_commits/.folder", b"")
         files.put(f"{killed}/part-00000-0.snappy.parquet", b"PAR1")
         theirs = f"{self._tables.target(taken)}/theirs.csv"
         files.put(theirs, b"1")
