@@ -27,7 +27,7 @@ _BUCKETS = ("store", "warehouse")
 
 @dataclass
 class _Measured:
-    """What each round took: CPU and wall seconds from plan to receipt, requests by place and
+    """The costs of each round: CPU and wall seconds from plan to receipt, requests by place and
     kind."""
 
     cpu_s: list[float] = field(default_factory=list)

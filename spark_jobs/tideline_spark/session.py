@@ -19,7 +19,7 @@ from tideline.cluster_spark import is_cluster
 from tideline.contract.errors import Misconfigured
 from tideline.local_spark import LOCAL
 from tideline.spark_versions import spark_line
-from tideline.warehouse.hadoop import AUTHORITIES
+from tideline.warehouse.hadoop import AUTHORITIES, S3_CLIENT
 from tideline_spark.files import java_names
 from tideline_spark.formats.registry import FORMATS
 from tideline_spark.standalone import require_master, start_failure
@@ -120,7 +120,7 @@ def make_session(
     defaults = {**_DEFAULTS, **(_LOCAL if local else {})}
     ours = {**_SETTINGS}
     for one in FORMATS.values():
-        ours |= one.settings
+        ours |= {**one.settings, **(one.settings_in_s3 if S3_CLIENT in (others or {}) else {})}
     settings = {**defaults, **given, **ours}
     if master is not None:
         builder = builder.master(master)

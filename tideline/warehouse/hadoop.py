@@ -37,9 +37,11 @@ _OF_KEYS = ("org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",)
 _OF_TEMPORARY_KEYS = ("org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",)
 _ENCRYPTIONS = {"sse-s3": "AES256", "sse-kms": "SSE-KMS"}
 
+S3_CLIENT = "spark.hadoop.fs.s3.impl"
+"""The setting with the class of the client: where it is given, a job reaches S3."""
 _S3: Mapping[str, str] = {
     # Addresses begin with s3://, as everywhere but in Hadoop.
-    "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+    S3_CLIENT: "org.apache.hadoop.fs.s3a.S3AFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
     # A merge has patience of its own (merge.retry_s); the defaults here would take a quarter of an
     # hour for one request of a store that refuses all.
@@ -50,9 +52,6 @@ _S3: Mapping[str, str] = {
     "spark.hadoop.fs.s3a.retry.throttle.interval": "250ms",
     # Files of a table have names that nothing else has: nothing needs to be looked for first.
     "spark.hadoop.fs.s3a.performance.flags": "create,mkdir",
-    # Delta's summary of a version, which it can do without, is put by a rename: 22 of a small
-    # merge's 92 requests, one after the other.
-    "spark.databricks.delta.writeChecksumFile.enabled": "false",
 }
 
 

@@ -183,7 +183,9 @@ class Rounds:
             return
         self._merged += 1
         self._merged_at_us = time.time_ns() // 1_000
-        log.info("merged", **figures, rows=receipt.rows_read, manifest=receipt.applied_manifest)
+        ours = receipt.outcome is Outcome.APPLIED
+        what = "merged" if ours else "was merged by another run"
+        log.info(what, **figures, rows=receipt.rows_read, manifest=receipt.applied_manifest)
 
     def _note_plan(self, ended: _PlanEnded) -> None:
         self._open.pop(ended.plan.plan_id, None)

@@ -69,7 +69,7 @@ def test_every_job_tries_it_first(history: History) -> None:
     order = order_maintenance(history.settings, maintenance_id="m")
     verification = VerifyPlan("v.1", "shop", "one", history.settings.store.url, "r", ())
     jobs: list[Callable[[], object]] = [
-        lambda: run_plan(spark, history.plan()),
+        lambda: run_plan(spark, history.plan(), tables_at_once=1),
         lambda: maintain(spark, order),
         lambda: run_verification(spark, verification),
     ]
