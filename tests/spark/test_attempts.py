@@ -17,6 +17,7 @@ from tideline.contract.receipt import Outcome, TableReceipt
 
 pyspark_errors = pytest.importorskip("pyspark.errors")
 
+MASTER = "local[2]"
 RACE = "[DELTA_CONCURRENT_APPEND] ConcurrentAppendException"
 AWAY = "Job aborted: java.net.ConnectException: Connection refused"
 FULL = "java.io.IOException: No space left on device"
@@ -149,8 +150,8 @@ def test_a_table_that_cannot_begin_has_its_receipt_and_the_others_theirs(
             return TableReceipt(self.table.table, Outcome.APPLIED, 1, 1)
 
     monkeypatch.setattr(merge, "TableRun", Run)
-    nobody: Any = None
-    failed, applied = merge.run_plan(nobody, history.plan(), tables_at_once=2).tables
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=MASTER))
+    failed, applied = merge.run_plan(spark, history.plan(), tables_at_once=2).tables
     assert (failed.outcome, failed.error_kind) == (Outcome.FAILED, "Unavailable")
     assert applied.outcome is Outcome.APPLIED
 
@@ -195,7 +196,8 @@ def test_so_many_tables_are_merged_side_by_side(
             return TableReceipt(self.table.table, Outcome.APPLIED, 1, 1)
 
     monkeypatch.setattr(merge, "TableRun", Run)
-    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=cores))
+    context = SimpleNamespace(master=MASTER, defaultParallelism=cores)
+    spark: Any = SimpleNamespace(sparkContext=context)
     plan = history.plan()
     first = sorted(plan.tables, key=lambda one: int(one.table.removeprefix("public.t")))
     merge.run_plan(spark, replace(plan, tables=tuple(first)), tables_at_once=wanted)
@@ -206,13 +208,19 @@ def test_no_java_to_ask_for_its_cores_is_no_end_of_the_run(tmp_path: Path) -> No
     from tideline_spark import merge
 
     class Gone:
-        """A session whose Java process is gone."""
+        """A session, and its context, whose Java process is gone; PySpark knows the master."""
+
+        master = MASTER
 
         @property
-        def sparkContext(self) -> Any:
+        def sparkContext(self) -> Gone:
+            return self
+
+        @property
+        def defaultParallelism(self) -> int:
             raise ConnectionRefusedError(111, "no Java there")
 
-        newSession = sparkContext
+        newSession = defaultParallelism
 
     history = History(tmp_path)
     history.commit(Shaped(schema_of("public.a", {"id": "int64"}, ["id"])))
