@@ -15,14 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from obstore.store import S3Store
 
 from devtools.services.s3 import REGION, S3Server
+from tests.support.http_service import HttpService, QuietHandler
 
 Kind = Literal["put", "create", "get", "head", "list", "delete"]
 Answer = tuple[int, list[tuple[str, str]], bytes]
@@ -80,11 +79,12 @@ class Request:
     body: bytes
 
 
-class S3Faults:
+class S3Faults(HttpService):
     """Serves on loopback while it is entered. ``troubles`` may be changed at any time; the first
     that meets a request spoils it. ``seen`` counts requests by kind, spoiled ones too."""
 
     def __init__(self, server: S3Server) -> None:
+        super().__init__(_Handler)
         self._upstream = server
         self.troubles: list[Trouble] = []
         self.seen: Counter[str] = Counter()
@@ -92,11 +92,6 @@ class S3Faults:
         self.ended = threading.Event()
         self._lock = threading.Lock()
         self._watch: Callable[[str, Request], None] = _unwatched
-        self._server = _Server(self)
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
 
     def add(self, trouble: Trouble) -> Trouble:
         with self._lock:
@@ -179,51 +174,24 @@ class S3Faults:
         put = client.put(request.key, request.body)
         return 200, [("etag", str(put["e_tag"]))], b""
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.ended.set()
-        self._server.shutdown()
-        self._server.server_close()
+        super().__exit__(*raised)
 
 
 def _unwatched(when: str, request: Request) -> None:
     """Nobody looks."""
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 64
-
-    def __init__(self, faults: S3Faults) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.faults = faults
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Quiet: clients that give up are what this is for."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Server
-
+class _Handler(QuietHandler):
     def do_PUT(self) -> None:
         self._serve()
 
     do_GET = do_HEAD = do_POST = do_DELETE = do_PUT
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Quiet: pytest shows what a test says."""
-
     def _serve(self) -> None:
-        faults, request = self.server.faults, self._read()
+        faults: S3Faults = self.server.service
+        request = self._read()
         trouble = faults.meet(request) or Trouble()
         time.sleep(trouble.delay_s)
         spoiled = trouble.status is not None or trouble.dropped or trouble.silent

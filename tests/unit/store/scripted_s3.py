@@ -10,12 +10,11 @@ import re
 import threading
 from collections import deque
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pydantic import SecretStr
 
+from tests.support.http_service import HttpService, QuietHandler
 from tideline.settings import Store
 
 BUCKET = "bucket"
@@ -36,10 +35,11 @@ class Fault:
     """Close the connection without an answer."""
 
 
-class ScriptedS3:
+class ScriptedS3(HttpService):
     """Serves on loopback while it is entered; ``faults`` are used up by requests in order."""
 
     def __init__(self) -> None:
+        super().__init__(_Handler)
         self.objects: dict[str, bytes] = {}
         self.faults: deque[Fault] = deque()
         self.requests: list[tuple[str, str]] = []
@@ -49,12 +49,11 @@ class ScriptedS3:
         self.denies_deletion = False
         self.lock = threading.Lock()
         self.released = threading.Event()
-        self._server = _Server(self)
 
     def settings(self, *, retry_s: float = 60.0, timeout_s: float = 30.0) -> Store:
         return Store(
             url=f"s3://{BUCKET}/prefix",
-            endpoint=f"http://127.0.0.1:{self._server.server_port}",
+            endpoint=self.endpoint,
             region="us-east-1",
             access_key_id=ACCESS_KEY_ID,
             secret_access_key=SecretStr(SECRET),
@@ -62,33 +61,12 @@ class ScriptedS3:
             timeout_s=timeout_s,
         )
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.released.set()
-        self._server.shutdown()
-        self._server.server_close()
+        super().__exit__(*raised)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, script: ScriptedS3) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.script = script
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Server
-
+class _Handler(QuietHandler):
     def do_PUT(self) -> None:
         data = self.rfile.read(int(self.headers["content-length"]))
         self._serve(lambda: self._write(data))
@@ -104,14 +82,11 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"])).decode()
         self._serve(lambda: self._delete(re.findall(r"<Key>prefix/(.*?)</Key>", body)))
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Quiet: pytest shows what a test says."""
-
     def _key(self) -> str:
         return self.path.removeprefix(f"/{BUCKET}/prefix/")
 
     def _serve(self, act: Any) -> None:
-        script = self.server.script
+        script: ScriptedS3 = self.server.service
         with script.lock:
             script.requests.append((self.command, self._key()))
             script.headers.append({name.lower(): value for name, value in self.headers.items()})
@@ -130,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(fault.status, text.encode())
 
     def _write(self, data: bytes) -> tuple[int, bytes]:
-        script = self.server.script
+        script: ScriptedS3 = self.server.service
         conditional = self.headers.get("if-none-match") == "*" and not script.ignores_conditions
         if conditional and self._key() in script.objects:
             return 412, b"<Error><Code>PreconditionFailed</Code></Error>"
@@ -138,17 +113,17 @@ class _Handler(BaseHTTPRequestHandler):
         return 200, b""
 
     def _read(self) -> tuple[int, bytes]:
-        found = self.server.script.objects.get(self._key())
+        found = self.server.service.objects.get(self._key())
         return (404, b"<Error><Code>NoSuchKey</Code></Error>") if found is None else (200, found)
 
     def _delete(self, keys: list[str]) -> tuple[int, bytes]:
         result = ""
         for key in keys:
-            if self.server.script.denies_deletion:
+            if self.server.service.denies_deletion:
                 code = "<Code>AccessDenied</Code><Message>Access Denied</Message>"
                 result += f"<Error><Key>prefix/{key}</Key>{code}</Error>"
             else:
-                self.server.script.objects.pop(key, None)
+                self.server.service.objects.pop(key, None)
                 result += f"<Deleted><Key>prefix/{key}</Key></Deleted>"
         return 200, f"<DeleteResult>{result}</DeleteResult>".encode()
 
