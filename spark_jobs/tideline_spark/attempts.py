@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tideline.contract.errors import TidelineError, Unavailable
+from tideline.contract.pauses import growing_pause_s
 from tideline_spark.failures import SparkFailure, explain, is_conflict, is_mendable, unexpected
 
 _WAIT_FIRST_S = 0.5
@@ -83,7 +84,8 @@ def try_until(attempt: Callable[[], _T], patience: Patience, doing: str) -> Trie
             wait = random.uniform(0, _RACE_WAIT_MAX_S)
             again = conflicts <= patience.races_max
         else:
-            wait = min(_WAIT_MAX_S, _WAIT_FIRST_S * 2**waits) * random.uniform(0.5, 1)
+            wait = growing_pause_s(waits, first_s=_WAIT_FIRST_S, most_s=_WAIT_MAX_S)
+            wait *= random.uniform(0.5, 1)
             waits += 1
             left = patience.retry_s - (patience.clock() - began)
             again = mendable and wait <= left

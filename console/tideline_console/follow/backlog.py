@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from tideline.contract.open_state import OpenState
+from tideline.contract.pauses import growing_pause_s
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, TableReceipt
 
@@ -158,7 +159,7 @@ class Backlog:
     def _again(self, table: _Table, now_s: float, error: str | None) -> None:
         table.planned_to = 0
         table.error = error
-        wait_s = min(RETRY_MAX_S, RETRY_FIRST_S * 2.0 ** min(table.failures, 10))
+        wait_s = growing_pause_s(table.failures, first_s=RETRY_FIRST_S, most_s=RETRY_MAX_S)
         table.failures += 1
         table.not_before_s = now_s + wait_s
 

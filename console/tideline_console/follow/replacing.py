@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tideline.contract.pauses import growing_pause_s
 from tideline_console.follow.messages import Beat
 
 START_MAX_S = 300.0
@@ -69,6 +70,6 @@ class Pauses:
         """Return how long to wait after a session that lived for ``lived_s``."""
         if lived_s >= HEALTHY_S:
             self.failures = 0
-        pause_s = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2.0 ** min(self.failures, 10))
+        pause_s = growing_pause_s(self.failures, first_s=PAUSE_FIRST_S, most_s=PAUSE_MAX_S)
         self.failures += 1
         return pause_s

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tideline.contract.errors import CorruptData, Misconfigured, TidelineError
+from tideline.contract.pauses import growing_pause_s
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt, reread_requests
 from tideline.planner.pending import ask_for_pending
@@ -111,7 +112,7 @@ class Rounds:
     def _give_up(self, error: TidelineError) -> float:
         """Forget what is known of the chain; return how long to wait before it is looked at again,
         in seconds. What runs goes on."""
-        pause_s = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2.0 ** min(self._failed_looks, 10))
+        pause_s = growing_pause_s(self._failed_looks, first_s=PAUSE_FIRST_S, most_s=PAUSE_MAX_S)
         self._failed_looks += 1
         reason = error.message
         log.warning("nothing can be planned", reason=reason, hint=error.hint, pause_s=pause_s)

@@ -6,6 +6,7 @@ from collections import deque
 
 from tideline.contract.answers import Circumstances
 from tideline.contract.open_state import OpenRequest
+from tideline.contract.pauses import growing_pause_s
 from tideline_capture.core.chunks import ChunkOrder
 from tideline_capture.core.snapshots.scheduler import ChunkScheduler
 from tideline_capture.core.state import CoreState
@@ -40,7 +41,7 @@ class DumpStatus:
         """Return the delay before a copy restarts: longer each time, until one ends."""
         tries = self._restarts.get(table, 0)
         self._restarts[table] = tries + 1
-        return min(RESTART_DELAY_MAX_S, RETRY_DELAY_S * 2.0 ** min(tries, 16))
+        return growing_pause_s(tries, first_s=RETRY_DELAY_S, most_s=RESTART_DELAY_MAX_S)
 
     def note(self, order: ChunkOrder, rows: int, *, now: float) -> None:
         """Note that a chunk of ``rows`` was emitted."""
