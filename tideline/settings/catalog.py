@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from tideline.contract.errors import Misconfigured
 from tideline.settings.addresses import check_host, split_url
 from tideline.settings.base import Effect, Seconds, Section
+from tideline.settings.certificates import read_certificates
 from tideline.settings.secrets import known, secret_of
 
 CatalogKind = Literal["hive", "unity", "glue"]
@@ -131,18 +132,13 @@ class CatalogSettings(Section):
         """
         if self.ca_file is None:
             return None
+        key = f"{_KEY}.ca_file"
         try:
-            found = self.ca_file.read_text(encoding="ascii")
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            return read_certificates(self.ca_file, key).decode("ascii")
+        except UnicodeDecodeError:
             raise Misconfigured(
-                f"{_KEY}.ca_file cannot be read: {why}", hint="name a file that this user may read"
+                f"{key} cannot be read: it is no text", hint="name a file that this user may read"
             ) from None
-        if "-----BEGIN CERTIFICATE-----" not in found:
-            raise Misconfigured(
-                f"{_KEY}.ca_file has no certificate", hint="it holds certificates as PEM"
-            )
-        return found
 
     def secrets(self) -> list[str]:
         """Return the texts that must not be shown, as far as they are known here. Raises

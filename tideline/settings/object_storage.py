@@ -9,9 +9,9 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tideline.aws_profile import Keys
-from tideline.contract.errors import Misconfigured
 from tideline.settings.addresses import split_url
 from tideline.settings.base import Section
+from tideline.settings.certificates import read_certificates
 from tideline.settings.secrets import known, secret_of
 
 ACCESS = (
@@ -186,17 +186,7 @@ class ObjectStorage(Section, shared=True):
         """
         if self.ca_file is None:
             return None
-        key = f"{self.section}.ca_file"
-        try:
-            found = self.ca_file.read_bytes()
-        except OSError as error:
-            raise Misconfigured(
-                f"{key} cannot be read: {error.strerror}",
-                hint="name a file that this user may read",
-            ) from None
-        if b"-----BEGIN CERTIFICATE-----" not in found:
-            raise Misconfigured(f"{key} has no certificate", hint="it holds certificates as PEM")
-        return found
+        return read_certificates(self.ca_file, f"{self.section}.ca_file")
 
     def secrets(self) -> list[str]:
         """Return the texts that must not be shown, as far as they are known here. Raises
