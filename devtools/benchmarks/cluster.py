@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -22,9 +21,11 @@ from devtools.benchmarks import orders
 from devtools.benchmarks.clocks import clocks, since
 from devtools.benchmarks.result import Result, result
 from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
+from devtools.benchmarks.spark_steps import jobs_so_far, step_of
 from devtools.services.spark_cluster import SparkCluster
 from tideline.planner import plan_merge
 from tideline.settings import make_settings
+from tideline_spark.scala_items import scala_items
 
 NAME = "cluster"
 WORKERS = (1, 2)
@@ -32,7 +33,6 @@ _MEMORY = "3g"
 _BATCH = 100_000
 _LEAST = 0.01
 """The share of executors' CPU below which a step is not shown."""
-_FIGURES = re.compile(r"\d+")
 
 
 @dataclass
@@ -175,18 +175,14 @@ def _executors_s(spark: Any) -> float:
 
 def _steps(spark: Any) -> dict[str, _StepCost]:
     """Sum Spark's own counts of the stages that ran, by step."""
-    context = spark._jsc.sc()
-    context.listenerBus().waitUntilEmpty()
     names = {
-        stage: _name(job)
-        for job in _items(context.statusStore().jobsList(None))
-        for stage in _items(job.stageIds())
+        stage: step_of(job) for job in jobs_so_far(spark) for stage in scala_items(job.stageIds())
     }
     steps: dict[str, _StepCost] = {}
     gateway: Any = spark.sparkContext._gateway
     no_quantiles = gateway.new_array(gateway.jvm.double, 0)
-    stages = context.statusStore().stageList(None, False, False, no_quantiles, None)
-    for stage in _items(stages):
+    store = spark._jsc.sc().statusStore()
+    for stage in scala_items(store.stageList(None, False, False, no_quantiles, None)):
         step = steps.setdefault(names.get(stage.stageId(), "other"), _StepCost())
         step.cpu_s += stage.executorCpuTime() / 1e9
         step.run_s += stage.executorRunTime() / 1e3
@@ -194,18 +190,6 @@ def _steps(spark: Any) -> dict[str, _StepCost]:
         step.shuffled += stage.shuffleWriteBytes()
         step.spilled += stage.diskBytesSpilled()
     return steps
-
-
-def _items(sequence: Any) -> Iterator[Any]:
-    """Yield the items of a Scala sequence."""
-    for number in range(sequence.size()):
-        yield sequence.apply(number)
-
-
-def _name(job: Any) -> str:
-    described = job.description()
-    text = str(described.get()) if described.isDefined() else str(job.name()).rpartition("/")[2]
-    return _FIGURES.sub("N", text)
 
 
 def _lines(workload: str, rows: int, taken: list[_MergeCost]) -> Iterator[Result]:

@@ -6,7 +6,6 @@ The jobs are counted by purpose, in Delta's words or by our line that starts the
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from devtools.benchmarks.clocks import clocks, since
 from devtools.benchmarks.result import Result, result
 from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle, spark_application
+from devtools.benchmarks.spark_steps import jobs_so_far, step_of
 from tideline.contract.receipt import Outcome
 from tideline.planner import plan_merge
 from tideline.settings import Settings
@@ -25,7 +25,6 @@ CHANGES = 10
 ROUNDS = 4
 """The last one counts: by then a long-lived session is warm."""
 JOBS_GOAL, CPU_GOAL_S = 8, 1.2
-_FIGURES = re.compile(r"\d+")
 
 
 def run(rows: int) -> Iterator[Result]:
@@ -81,16 +80,7 @@ def _merged(spark: Any, settings: Settings, name: str) -> None:
 
 def _jobs(spark: Any) -> Counter[str]:
     """Count the jobs so far, by step."""
-    context = spark._jsc.sc()
-    context.listenerBus().waitUntilEmpty()
-    listed = context.statusStore().jobsList(None)
-    return Counter(_step(listed.apply(at)) for at in range(listed.size()))
-
-
-def _step(job: Any) -> str:
-    described = job.description()
-    text = str(described.get()) if described.isDefined() else str(job.name()).rpartition("/")[2]
-    return _FIGURES.sub("N", text)
+    return Counter(map(step_of, jobs_so_far(spark)))
 
 
 def _lines(rows: int, cpu_s: float, wall_s: float, jobs: Counter[str]) -> Iterator[Result]:

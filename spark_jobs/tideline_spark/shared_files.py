@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from tideline.cluster_spark import SHARED_FILES, is_cluster
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
+from tideline_spark.scala_items import scala_items
 
 PREFIX = ".tideline-shared-"
 """The beginning of the name of a probe's folder."""
@@ -193,17 +194,11 @@ def _status(spark: SparkSession) -> Any:
     return spark.sparkContext._jsc.sc().statusStore()
 
 
-def _listed(sequence: Any) -> Iterator[Any]:
-    """Yield the items of a Scala sequence."""
-    for number in range(sequence.size()):
-        yield sequence.apply(number)
-
-
 def _executors(spark: SparkSession, *, active: bool = False) -> Mapping[str, str]:
     """Return the hosts of the executors, by id: of those that there are now, or ever were."""
     found = {
         str(one.id()): str(one.hostPort()).rpartition(":")[0]
-        for one in _listed(_status(spark).executorList(active))
+        for one in scala_items(_status(spark).executorList(active))
     }
     found.pop("driver", None)
     return found
@@ -220,7 +215,7 @@ def _that_ran(spark: SparkSession, group: str, tasks: int) -> set[str]:
             for job in tracker.getJobIdsForGroup(group)
             if (info := tracker.getJobInfo(job)) is not None
             for stage in info.stageIds
-            for task in _listed(status.taskList(stage, 0, 10 * tasks))
+            for task in scala_items(status.taskList(stage, 0, 10 * tasks))
             if str(task.status()) == "SUCCESS"
         ]
         if len(ran) >= tasks or time.monotonic() > end:
