@@ -6,13 +6,12 @@ the clone.
 
 from __future__ import annotations
 
-import signal
 import threading
 from pathlib import Path
-from types import FrameType
 
 from devtools.services.process import leftovers
 from devtools.services.spark_cluster import SparkCluster
+from devtools.signals import ignore_interrupts, interrupt_on_sigterm
 
 FOLDER = Path(__file__).resolve().parents[1] / ".run" / "cluster"
 
@@ -23,7 +22,7 @@ def run(workers: int, cores: int, memory: str, port: int | None, folder: Path = 
     Raises Misconfigured where another one runs in ``folder``, or ``port`` is taken; whatever
     happens, no process is left behind.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_sigterm()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     leftovers(folder)
     cluster = SparkCluster(folder, port=port, workers=workers, cores=cores, memory=memory)
@@ -40,11 +39,5 @@ def run(workers: int, cores: int, memory: str, port: int | None, folder: Path = 
     except KeyboardInterrupt:
         print("cluster: ending …", flush=True)
     finally:
-        # A second Ctrl-C would leave half of it running.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
+        ignore_interrupts()
         cluster.stop()
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -8,18 +8,17 @@ where everything is kept while it runs (default: ``.run/demo`` of the clone).
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 
 from devtools.demo.databases.choose import of_kind
 from devtools.demo.scenes import Scenes
 from devtools.demo.screen import Screen
 from devtools.demo.stage import DemoStage, Storage
 from devtools.services.airflow import USER
+from devtools.signals import ignore_interrupts, interrupt_on_sigterm
 from tideline.contract.errors import Misconfigured, TidelineError
 from tideline.java import java_home
 from tideline.warehouse.job_jars import every_jar, job_jars
@@ -39,7 +38,7 @@ def run(source: str = "postgres", storage: str = "s3", *, stay: bool = False) ->
 
     TidelineErrors pass through; whatever happens, no process is left behind.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_sigterm()
     screen = Screen()
     folder = Path(os.environ.get("DEMO_FOLDER") or PROJECT / ".run" / "demo")
     database = of_kind(source)
@@ -61,9 +60,7 @@ def run(source: str = "postgres", storage: str = "s3", *, stay: bool = False) ->
         else:
             screen.plain(f"It ends now, and its servers with it. To keep it running: {KEEP}")
     finally:
-        # A second Ctrl-C would leave half of it running.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
+        ignore_interrupts()
         stage.stop()
     return code
 
@@ -110,7 +107,3 @@ def _stay_up(screen: Screen) -> None:
         threading.Event().wait()
     except KeyboardInterrupt:
         screen.plain("\nending …")
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -104,7 +104,10 @@ class SparkJobOperator(SparkSubmitOperator):
         connection it would log that it takes YARN, which it then does not; that line is
         suppressed."""
         merge = settings.merge
-        master, in_cluster = (merge.master, False) if here else self._connected()
+        master, in_cluster = merge.master, False
+        if not here:
+            master, mode = _connected(self._conn_id, self._deploy_mode)
+            in_cluster = mode == "cluster"
         if not is_cluster(master):
             self.conf = {**local_settings(), **(self.conf or {})}
             self._equip(settings)
@@ -129,11 +132,6 @@ class SparkJobOperator(SparkSubmitOperator):
             given = {**s3_settings(settings), **secret_settings(merge, master)}
             hook._env_vars = {**(self.env_vars or {}), **handed_on(given)}
         return hook
-
-    def _connected(self) -> tuple[str, bool]:
-        """Return the connection's master, and whether the driver runs in the cluster."""
-        hook = SparkSubmitHook(conn_id=self._conn_id, deploy_mode=self._deploy_mode)
-        return str(hook._connection["master"]), hook._connection["deploy_mode"] == "cluster"
 
     def _place_in_cluster(self, settings: Settings, master: str) -> None:
         """Prepare for a driver that runs in the cluster, which has Spark's jars and an access to
@@ -230,7 +228,14 @@ def brings_jars(master: str) -> bool:
 
 def connection_master(conn_id: str) -> str:
     """Return the master that the Spark provider takes from the connection."""
-    return str(SparkSubmitHook(conn_id=conn_id)._connection["master"])
+    return _connected(conn_id, None)[0]
+
+
+def _connected(conn_id: str, deploy_mode: str | None) -> tuple[str, str | None]:
+    """Return the master and the deploy mode that the Spark provider takes from the connection, the
+    latter unless ``deploy_mode`` is given."""
+    found = SparkSubmitHook(conn_id=conn_id, deploy_mode=deploy_mode)._connection
+    return str(found["master"]), found["deploy_mode"]
 
 
 def at_once(merge: Merge) -> list[str]:

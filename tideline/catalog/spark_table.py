@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import msgspec
 
 from tideline.catalog.base import CatalogTable
+from tideline.warehouse.base import TableColumn
 
 EXTERNAL = "EXTERNAL_TABLE"
 SERDE = "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"
@@ -55,7 +56,7 @@ def schema_json(table: CatalogTable) -> str:
     ).decode()
 
 
-def field_json(column: Any) -> Mapping[str, Any]:
+def field_json(column: TableColumn) -> Mapping[str, Any]:
     """Return a column as a field of Spark's JSON."""
     return {
         "name": column.name,
