@@ -29,6 +29,7 @@ SLOW_S = 5.0
 @dataclass
 class _Table:
     planned_to: int = 0
+    applied: int = 0
     planned_s: float = float("-inf")
     left: bool = False
     failures: int = 0
@@ -38,8 +39,8 @@ class _Table:
 
 
 class Backlog:
-    """The tables of a pipeline, and those that plans hold; used by one thread. Times are those of
-    a monotonic clock."""
+    """The tables of a pipeline, and those that plans hold; used by one thread, but for `failing`
+    and `waiting`. Times are those of a monotonic clock."""
 
     def __init__(self) -> None:
         self._tables: dict[str, _Table] = {}
@@ -61,8 +62,13 @@ class Backlog:
         return [
             name
             for name, found in state.tables.items()
-            if found.schema is not None and self._of(name).planned_to < found.last_data_manifest
+            if found.schema is not None and self._planned_to(name) < found.last_data_manifest
         ]
+
+    def _planned_to(self, name: str) -> int:
+        # Makes no entry: `waiting` may be called by another thread.
+        table = self._tables.get(name)
+        return 0 if table is None else table.planned_to
 
     def due(self, state: OpenState, now_s: float) -> list[str]:
         """Return the tables to plan now."""
@@ -109,9 +115,29 @@ class Backlog:
             assert name not in self._held, f"{name} is in two plans"
             self._held[name] = plan_id
 
-    def free(self, names: Iterable[str]) -> bool:
-        """Return whether no plan holds any of these."""
-        return not any(name in self._held for name in names)
+    def unreached(self, plan: Plan) -> list[str]:
+        """Return the tables that running the plan may write: all but those that are known to be
+        merged to its end, where a run of it only looks."""
+        reached = {
+            one.table for one in plan.tables if self._of(one.table).applied >= one.to_manifest
+        }
+        return [name for name in tables_of(plan) if name not in reached]
+
+    def ready(self, plan: Plan, due: Collection[str]) -> bool:
+        """Return whether a plan that was asked for is to be run now, where ``due`` are planned next.
+
+        It would be refused for a table that was merged past its beginning and not to its end: where
+        that is due, a plan of our own brings it there first.
+        """
+        overtaken = {
+            one.table
+            for one in plan.tables
+            if one.from_manifest < self._of(one.table).applied < one.to_manifest
+        }
+        return not any(
+            name in self._held or name in self._wanted or (name in overtaken and name in due)
+            for name in self.unreached(plan)
+        )
 
     def holder(self, name: str) -> str | None:
         """Return the plan that holds a table."""
@@ -123,16 +149,21 @@ class Backlog:
             self._held.pop(name, None)
 
     def want(self, names: Iterable[str]) -> None:
-        """Keep these tables for plans that were asked for; ``names`` replaces the earlier ones."""
+        """Keep these tables for plans that were asked for: no plan of our own does what those do to
+        them. ``names`` replaces the earlier ones."""
         self._wanted = set(names)
 
-    def ended(self, receipt: TableReceipt, now_s: float) -> None:
-        """Record a table's end: another plan may hold it."""
-        self._held.pop(receipt.table, None)
+    def ended(self, receipt: TableReceipt, plan_id: str, now_s: float) -> None:
+        """Record a table's end: another plan may hold it. A plan that did not hold it only looked,
+        and says nothing new."""
+        if self._held.get(receipt.table) != plan_id:
+            return
+        del self._held[receipt.table]
         table = self._of(receipt.table)
         table.seconds = receipt.seconds
         if receipt.outcome in (Outcome.APPLIED, Outcome.ALREADY_APPLIED):
             table.failures, table.error = 0, None
+            table.applied = receipt.applied_manifest
         elif receipt.outcome is Outcome.REFUSED:
             # Another run was faster, or the chain was replaced: planned again from what is there.
             self._again(table, now_s, None)
@@ -152,9 +183,9 @@ class Backlog:
         self._again(table, now_s, why)
 
     def forget(self) -> None:
-        """Record that of no table it is known any more what was planned."""
+        """Record that of no table it is known any more what was planned and applied."""
         for table in self._tables.values():
-            table.planned_to = 0
+            table.planned_to = table.applied = 0
 
     def _again(self, table: _Table, now_s: float, error: str | None) -> None:
         table.planned_to = 0

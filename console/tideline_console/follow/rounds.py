@@ -2,7 +2,8 @@
 
 One thread looks at the chain, plans and starts plans; each plan's tables are merged by threads that
 all plans share. A table is free for the next plan as soon as its own merge has ended, so a slow one
-holds up no other.
+holds up no other. So a plan that was asked for waits until each of its tables is free, or was merged
+to the plan's end meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -165,12 +166,12 @@ class Rounds:
 
     def _note(self, event: _TableEnded | _PlanEnded | None) -> None:
         if isinstance(event, _TableEnded):
-            self._note_table(event.receipt)
+            self._note_table(event.receipt, event.plan_id)
         elif isinstance(event, _PlanEnded):
             self._note_plan(event)
 
-    def _note_table(self, receipt: TableReceipt) -> None:
-        self._backlog.ended(receipt, self._clock())
+    def _note_table(self, receipt: TableReceipt, plan_id: str) -> None:
+        self._backlog.ended(receipt, plan_id, self._clock())
         figures = {"table": receipt.table, "seconds": round(receipt.seconds, 1)}
         if receipt.outcome is Outcome.FAILED:
             # Another session mends no part, and no setting.
@@ -204,7 +205,7 @@ class Rounds:
         """Start plans while threads would run out of tables."""
         if self._stopping or self._backlog.held >= self._threads:
             return
-        self._dispatch_asked()
+        self._dispatch_asked(self._backlog.due(self._planner.state, self._clock()))
         tail = self._planner.tail
         due = self._backlog.due(self._planner.state, self._clock())
         if tail is None or not due:
@@ -213,29 +214,30 @@ class Rounds:
             self._backlog.planned(names, plan, self._clock())
             self._note_delayed(plan, names)
             for part in parts_of(plan, self._backlog.split(plan)):
-                self._start(self._planner.stored(part))
+                self._start(self._planner.stored(part), tables_of(part))
 
     def _not_planned(self, table: str, why: str) -> None:
         self._backlog.not_planned(table, why, self._clock())
 
-    def _dispatch_asked(self) -> None:
-        """Start the plans that were asked for and whose tables are free, keep the others'
-        tables."""
+    def _dispatch_asked(self, due: Collection[str]) -> None:
+        """Start the plans that were asked for and are ready, where ``due`` are planned next. The
+        others' tables are merged meanwhile, but those that they only describe, which are kept."""
         wanted: list[str] = []
+        self._backlog.want(())
         for plan_id in list(self._asked):
             plan = self._asked[plan_id] or self._planner.found(plan_id)
             if plan is None:
                 self._forget(plan_id)
                 continue
             self._asked[plan_id] = plan
-            names = tables_of(plan)
-            if self._backlog.free(names) and not set(names) & set(wanted):
-                log.info("a plan that was asked for", plan=plan_id, tables=len(names))
-                self._start(plan)
+            if self._backlog.ready(plan, due):
+                log.info("a plan that was asked for", plan=plan_id, tables=len(tables_of(plan)))
+                self._start(plan, self._backlog.unreached(plan))
                 del self._asked[plan_id]
             else:
-                wanted += names
-        self._backlog.want(wanted)
+                merged = {one.table for one in plan.tables}
+                wanted += (name for name in tables_of(plan) if name not in merged)
+                self._backlog.want(wanted)
 
     def _forget(self, plan_id: str) -> None:
         del self._asked[plan_id]
@@ -252,8 +254,8 @@ class Rounds:
         if new and not plan.tables:
             record_delayed(self._settings, plan)
 
-    def _start(self, plan: Plan) -> None:
-        self._backlog.hold(tables_of(plan), plan.plan_id)
+    def _start(self, plan: Plan, held: Iterable[str]) -> None:
+        self._backlog.hold(held, plan.plan_id)
         self._open[plan.plan_id] = plan
         self._plans.submit(self._run_plan, plan)
 

@@ -41,8 +41,8 @@ def plan(*tables: str, to: int = 10, tail: int = 10, delayed: str = "") -> Plan:
     )
 
 
-def receipt(table: str, outcome: Outcome, seconds: float = 1.0) -> TableReceipt:
-    return TableReceipt(table, outcome, 10, 100, error="lost a disk", seconds=seconds)
+def receipt(table: str, outcome: Outcome, seconds: float = 1.0, *, to: int = 10) -> TableReceipt:
+    return TableReceipt(table, outcome, to, 100, error="lost a disk", seconds=seconds)
 
 
 def test_a_table_is_due_when_it_has_something_new() -> None:
@@ -57,10 +57,10 @@ def test_a_table_is_never_in_two_plans() -> None:
     backlog = Backlog()
     backlog.hold(["a"], "p")
     assert backlog.due(state(a=11, b=11), 0.0) == ["b"]
-    assert not backlog.free(["b", "a"])
+    assert not backlog.ready(plan("b", "a"), ["b"])
     with pytest.raises(AssertionError):
         backlog.hold(["a"], "q")
-    backlog.ended(receipt("a", Outcome.APPLIED), 0.0)
+    backlog.ended(receipt("a", Outcome.APPLIED), "p", 0.0)
     assert backlog.due(state(a=11, b=11), 0.0) == ["a", "b"]
 
 
@@ -83,7 +83,7 @@ def test_a_table_that_fails_is_named_and_waits_longer_each_time() -> None:
     for _ in range(10):
         backlog.planned(["a", "b"], plan("a"), now_s)
         backlog.hold(["a"], "p")
-        backlog.ended(receipt("a", Outcome.FAILED), now_s)
+        backlog.ended(receipt("a", Outcome.FAILED), "p", now_s)
         assert backlog.failing == {"a": "lost a disk"}
         assert backlog.due(state(a=10, b=11), now_s) == ["b"], "it holds up no other"
         begun_s = now_s
@@ -93,7 +93,7 @@ def test_a_table_that_fails_is_named_and_waits_longer_each_time() -> None:
     assert waits[:3] == [1.0, 2.0, 4.0]
     assert max(waits) == RETRY_MAX_S
     backlog.hold(["a"], "p")
-    backlog.ended(receipt("a", Outcome.APPLIED), now_s)
+    backlog.ended(receipt("a", Outcome.APPLIED), "p", now_s)
     assert backlog.failing == {}
 
 
@@ -118,10 +118,28 @@ def test_a_plan_that_was_broken_off_frees_its_tables() -> None:
 def test_slow_tables_have_plans_of_their_own() -> None:
     backlog = Backlog()
     backlog.hold(["a", "b"], "p")
-    backlog.ended(receipt("a", Outcome.APPLIED, SLOW_S + 1), 0.0)
-    backlog.ended(receipt("b", Outcome.APPLIED), 0.0)
+    backlog.ended(receipt("a", Outcome.APPLIED, SLOW_S + 1), "p", 0.0)
+    backlog.ended(receipt("b", Outcome.APPLIED), "p", 0.0)
     whole = plan("a", "b", "c", delayed="d")
     parts = parts_of(whole, backlog.split(whole))
     assert [[t.table for t in part.tables] for part in parts] == [["b", "c"], ["a"]]
     assert [part.plan_id for part in parts] == ["p/1", "p/2"]
     assert [list(part.delayed) for part in parts] == [["d"], []]
+
+
+def test_a_plan_that_was_asked_for_is_run_where_it_is_not_refused() -> None:
+    """Its tables may be merged past its beginning since it was made."""
+    backlog, asked = Backlog(), plan("a", "b", to=10)
+    assert backlog.ready(asked, ["a", "b"])
+    backlog.hold(["a"], "own")
+    assert not backlog.ready(asked, ["b"])
+    backlog.ended(receipt("a", Outcome.APPLIED, to=5), "own", 0.0)
+    assert not backlog.ready(asked, ["a", "b"]), "first a plan of our own brings it there"
+    assert backlog.ready(asked, ["b"]), "which does not come: the plan's receipt says so"
+    backlog.hold(["a"], "own")
+    backlog.ended(receipt("a", Outcome.APPLIED, to=10), "own", 0.0)
+    backlog.hold(["a"], "next")
+    assert backlog.ready(asked, []) and backlog.unreached(asked) == ["b"], "it only looks at a"
+    backlog.hold(["b"], "p")
+    backlog.ended(receipt("a", Outcome.ALREADY_APPLIED), "p", 0.0)
+    assert backlog.holder("a") == "next"

@@ -26,7 +26,16 @@ A, B = "public.a", "public.b"
 class Played(Rounds):
     """Rounds whose plans are run at once, and merge nothing."""
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.ran: list[Plan] = []
+        self.gates: dict[str, threading.Event] = {}
+
     def _merge(self, plan: Plan) -> Receipt:
+        self.ran.append(plan)
+        for one in plan.tables:
+            if one.table in self.gates:
+                assert self.gates[one.table].wait(60)
         tables = tuple(
             TableReceipt(one.table, Outcome.APPLIED, one.to_manifest, one.to_seq)
             for one in plan.tables
@@ -108,3 +117,36 @@ def test_a_store_that_is_away_is_waited_for(
         poll("it is noticed", lambda: made._failed_looks > 1)
         away.clear()
         poll("it is merged", lambda: made.beat().tables_merged >= 3)
+
+
+def test_a_plan_that_was_asked_for_waits_for_its_slow_table_and_holds_up_no_other(
+    history: History,
+) -> None:
+    """It was made while the slow table was being merged up to an earlier manifest, so that it would
+    be refused at once: first the merger brings that table to the plan's end."""
+    with following(history) as made:
+        poll("both are merged", lambda: made.beat().tables_merged == 2)
+        gate = made.gates[A] = threading.Event()
+        history.commit(Row(A, "c", {"id": 1}))
+        poll("the slow one is being merged", lambda: A in made._backlog._held)
+        first = history.last_number
+        history.commit(Row(A, "c", {"id": 2}), Row(B, "c", {"id": 2}))
+        asked = history.plan(plan_id="asked")
+        assert {one.table for one in asked.tables} == {A, B}
+        made.ask("asked")
+        for number in (3, 4):
+            history.commit(Row(B, "c", {"id": number}))
+            poll("the other goes on", lambda: applied(made, B) == history.last_number)
+        assert "asked" in made.beat().plans
+        gate.set()
+        poll("it is over", lambda: "asked" in made.beat().ended)
+    mine = [p.plan_id for p in made.ran if p.tables[0].table == A and p.plan_id != "asked"]
+    ends = [p.tables[0].to_manifest for p in made.ran if p.plan_id in mine]
+    assert first in ends and ends[-1] >= asked.to_manifest, "the merger's own brought it there"
+    assert made.ran[-1].plan_id == "asked"
+    receipt = read_receipt(history.settings, "asked")
+    assert receipt is not None and len(receipt.tables) == 2
+
+
+def applied(made: Played, table: str) -> int:
+    return max((p.tables[0].to_manifest for p in made.ran if p.tables[0].table == table), default=0)
