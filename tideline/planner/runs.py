@@ -4,7 +4,7 @@ listing all."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from tideline.contract import layout
@@ -13,7 +13,7 @@ from tideline.contract.plan import Plan
 from tideline.contract.receipt import Receipt, encode_receipt, stored_documents
 from tideline.contract.timeliness import MergeRun, decode_run, encode_run
 from tideline.openlineage import AnyReceipt, run_with_lineage
-from tideline.planner.registration import register
+from tideline.planner.registration import Registration, register
 from tideline.settings import Settings
 from tideline.store.objects import open_store
 
@@ -33,26 +33,33 @@ def run_merge(
     report: Callable[[str], None],
     *,
     stores: bool = True,
+    see_to_entries: Callable[[], Registration] | None = None,
 ) -> AnyReceipt:
     """Have ``execute`` run ``plan``, and do what is due after every merge: events of lineage, the
     run on record, its receipt in the store, the tables in the catalog. Returns the receipt, None
     where the run left none.
 
-    A separate Spark job does the last two itself: ``stores`` is False then. ``report`` receives
-    other problems, in words.
+    A separate Spark job puts run and receipt there itself: ``stores`` is False then. ``report``
+    receives other problems, in words. ``see_to_entries`` sees to the catalog's entries; None: to
+    those of all tables.
     """
     receipt = run_with_lineage(settings, plan, execute, report)
     if stores and receipt is not None:
         store_receipt(settings, receipt)
-    return None if receipt is None else registered(settings, receipt)
+    if receipt is None:
+        return None
+    found = register(settings) if see_to_entries is None else see_to_entries()
+    return _warned(settings, receipt, found)
 
 
-def registered(
-    settings: Settings, receipt: Receipt, tables: Collection[str] | None = None
-) -> Receipt:
-    """Register the pipeline's tables in the catalog, all of them or ``tables``; return the receipt,
-    which is in the store already, with what could not be registered among its warnings."""
-    warned = register(settings, tables).added_to(receipt)
+def registered(settings: Settings, receipt: Receipt) -> Receipt:
+    """Register the pipeline's tables in the catalog; return the receipt, which is in the store
+    already, with what could not be registered among its warnings."""
+    return _warned(settings, receipt, register(settings))
+
+
+def _warned(settings: Settings, receipt: Receipt, found: Registration) -> Receipt:
+    warned = found.added_to(receipt)
     if warned != receipt:
         key = layout.receipt_key(receipt.pipeline, receipt.plan_id)
         open_store(settings.store).put(key, with_checksum(encode_receipt(warned)))

@@ -124,7 +124,7 @@ class Backlog:
         return [name for name in tables_of(plan) if name not in reached]
 
     def ready(self, plan: Plan, due: Collection[str]) -> bool:
-        """Return whether a plan that was asked for is to be run now, where ``due`` are planned next.
+        """Return whether a plan that was asked for is to be run now; ``due`` are planned next.
 
         It would be refused for a table that was merged past its beginning and not to its end: where
         that is due, a plan of our own brings it there first.

@@ -2,8 +2,8 @@
 
 One thread looks at the chain, plans and starts plans; each plan's tables are merged by threads that
 all plans share. A table is free for the next plan as soon as its own merge has ended, so a slow one
-holds up no other. So a plan that was asked for waits until each of its tables is free, or was merged
-to the plan's end meanwhile.
+holds up no other. So a plan that was asked for waits until each of its tables is free, or was
+merged to the plan's end meanwhile.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tideline.planner.pending import ask_for_pending
 from tideline.planner.runs import record_delayed, run_merge
 from tideline.settings import Settings
 from tideline_console.follow.backlog import Backlog, parts_of, tables_of
+from tideline_console.follow.entries import CatalogEntries
 from tideline_console.follow.messages import Beat
 from tideline_console.follow.round_plans import RoundPlans
 
@@ -74,6 +75,7 @@ class Rounds:
         self._clock = clock
         self._planner = RoundPlans(settings)
         self._backlog = Backlog()
+        self._entries = CatalogEntries(settings, clock)
         self._events: queue.SimpleQueue[_TableEnded | _PlanEnded | None] = queue.SimpleQueue()
         self._threads = _at_once(settings, session)
         self._tables = ThreadPoolExecutor(
@@ -262,7 +264,13 @@ class Rounds:
     def _run_plan(self, plan: Plan) -> None:
         """Run ``plan`` to its receipt, in a thread of its own."""
         try:
-            receipt = run_merge(self._settings, plan, lambda: self._merge(plan), _report)
+            receipt = run_merge(
+                self._settings,
+                plan,
+                lambda: self._merge(plan),
+                _report,
+                see_to_entries=lambda: self._entries.after(plan),
+            )
             ask_for_pending(self._settings, reread_requests(receipt), _report)
             ended = _PlanEnded(plan, receipt)
         except TidelineError as error:

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fixtures.capture import poll
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.contract.errors import Unavailable
-from tideline.contract.plan import Plan
+from tideline.contract.plan import Plan, PlannedChange
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
-from tideline.planner import read_receipt
+from tideline.planner import read_receipt, runs
 from tideline.planner.chain_end import RecentChain
-from tideline_console.follow import rounds
+from tideline.planner.registration import Registration
+from tideline_console.follow import entries, rounds
 from tideline_console.follow.rounds import Rounds
 
 A, B = "public.a", "public.b"
@@ -150,3 +152,45 @@ def test_a_plan_that_was_asked_for_waits_for_its_slow_table_and_holds_up_no_othe
 
 def applied(made: Played, table: str) -> int:
     return max((p.tables[0].to_manifest for p in made.ran if p.tables[0].table == table), default=0)
+
+
+def test_entries_are_seen_to_where_they_may_have_changed(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To see to one reads its table's log and asks the catalog: no merge of rows alone does."""
+    seen: list[Any] = []
+
+    def register(settings: Any, tables: Any = None) -> Registration:
+        seen.append(tables)
+        return Registration()
+
+    monkeypatch.setattr(entries, "register", register)
+    plan = replace(history.plan(), descriptions=())
+    rows = replace(plan, tables=tuple(replace(one, create=False) for one in plan.tables))
+    change = PlannedChange(1, "after")
+    columns = replace(rows, tables=(rows.tables[0], replace(rows.tables[1], changes=(change,))))
+    now = [0.0]
+    made = entries.CatalogEntries(history.settings, lambda: now[0])
+    for each in (rows, rows, plan, columns):
+        made.after(each)
+    assert seen == [None, [A, B], [B]], "all at first"
+    now[0] = entries.ALL_S
+    made.after(rows)
+    assert seen[3:] == [None], "and at times"
+    monkeypatch.setattr(entries, "register", lambda *_: Registration(failed="it does not answer"))
+    made.after(columns)
+    monkeypatch.setattr(entries, "register", register)
+    now[0] += entries.RETRY_S
+    made.after(rows)
+    assert seen[4:] == [None]
+
+
+def test_a_merger_sees_to_entries(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Plan] = []
+    monkeypatch.setattr(
+        entries.CatalogEntries, "after", lambda _, plan: seen.append(plan) or Registration()
+    )
+    monkeypatch.setattr(runs, "register", lambda *_: pytest.fail("it sees to all entries"))
+    with following(history) as made:
+        poll("both are merged", lambda: made.beat().tables_merged == 2)
+    assert sorted(one.table for plan in seen for one in plan.tables) == [A, B]
