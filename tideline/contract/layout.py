@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from datetime import datetime
 
 from tideline.contract.schema import TableId
 
@@ -38,6 +39,9 @@ _NAME_BYTES_KEPT = 60
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _PART = re.compile(r"[^/]+/data/(?P<number>[0-9]{20})/t-[^/]+\.parquet")
 _ROLLUP = re.compile(r"[^/]+/blocks/(?P<number>[0-9]{12})/t-[^/]+\.parquet")
+_MERGERS = re.compile(
+    r"[^/]+/(?:plans|receipts)/merger-[0-9]{8}T[0-9]{6}-[0-9a-f]{8}-[0-9]+~2F[0-9]+\.json"
+)
 _VERIFICATION_PART = re.compile(r"[^/]+/checks/(?P<number>[0-9]{20})/t-[^/]+\.parquet")
 
 
@@ -127,6 +131,20 @@ def plan_key(pipeline: str, plan_id: str) -> str:
 
 def plans_prefix(pipeline: str) -> str:
     return f"{encode_name(pipeline)}/plans"
+
+
+def merger_id(started: datetime, nonce: str) -> str:
+    """Return the beginning of the ids of a merger's own plans; ``/`` and a number are in each."""
+    return f"merger-{started:%Y%m%dT%H%M%S}-{nonce}"
+
+
+def is_mergers(key: str) -> bool:
+    """Return whether a plan of a merger's own, or its receipt, lies at ``key``."""
+    return _MERGERS.fullmatch(key) is not None
+
+
+def receipts_prefix(pipeline: str) -> str:
+    return f"{encode_name(pipeline)}/receipts"
 
 
 def receipt_key(pipeline: str, plan_id: str) -> str:

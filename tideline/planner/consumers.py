@@ -57,6 +57,11 @@ class Consumer(Protocol):
         """Return whether ``table`` may have to be rebuilt here. Raises as `applied` does."""
         ...
 
+    def last_plans(self, tail: Manifest, state: OpenState) -> set[str]:
+        """Return the ids of the plans of the tables' last commits here. Raises as `applied`
+        does."""
+        ...
+
 
 class WarehouseConsumer:
     """The tables at one ``warehouse.url``. ``ended``: tables that had nothing left to apply when
@@ -95,6 +100,15 @@ class WarehouseConsumer:
         ended = _has_ended(table, now, self._ended)
         return not ended or target_of(self._settings, tail, table, now).exists
 
+    def last_plans(self, tail: Manifest, state: OpenState) -> set[str]:
+        targets = (
+            target_of(self._settings, tail, name, table)
+            for name, table in state.tables.items()
+            if table.schema is not None
+        )
+        found = (one for target in targets for one in (target.commit_metadata, target.standing))
+        return {one.plan_id for one in found if one is not None}
+
 
 class Rebuilding:
     """A rebuild of one table: it needs the parts that the shadow table has not applied."""
@@ -112,6 +126,9 @@ class Rebuilding:
 
     def needs(self, table: str, tail: Manifest, state: OpenState) -> bool:
         return table == self._table
+
+    def last_plans(self, tail: Manifest, state: OpenState) -> set[str]:
+        return set()  # A rebuild's plans are its own.
 
 
 class _ConsumerRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,4 +1,5 @@
-"""Removes the parts and roll-ups that no reader needs any more, and those that no manifest names.
+"""Removes the parts and roll-ups that no reader needs any more, and those that no manifest names;
+and what `old_objects` finds.
 
 A part may go when **all** of these hold: every known consumer has applied it; it is older than the
 retention; the table's latest finished full dump began after it, so that a rebuild of the table does
@@ -18,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import islice
 
 from tideline.contract import layout
 from tideline.contract.block import block_of, manifests_of
@@ -29,13 +31,15 @@ from tideline.contract.receipt import Outcome, decode_receipt
 from tideline.planner.block_facts import BlockFacts, block_of_key
 from tideline.planner.chain_index import ChainIndex
 from tideline.planner.consumers import Consumer, known_consumers
-from tideline.planner.old_objects import old_records, old_verification_parts
+from tideline.planner.old_objects import old_plans, old_records, old_verification_parts
 from tideline.planner.stored import read_stored
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import Entry, ObjectStore
 
 _REMOVALS_AT_ONCE = 16
+_READS_AT_ONCE = 16
+_SETTLED_AT_ONCE = 1_000
 _BLOCKS_KEPT = 4
 _DONE = (Outcome.APPLIED, Outcome.ALREADY_APPLIED)
 
@@ -53,11 +57,13 @@ class Fate(StrEnum):
     VERIFYING = "kept: a verification part that is young, or still to be compared"
     RECORD_OLD = "removed: a record of a run that is over"
     RECORD = "kept: a record of a run that is young"
+    PLAN_OLD = "removed: a merger's plan that is over, or its receipt"
+    PLAN = "kept: a merger's plan that is young or its table's last, or its receipt"
     UPLOADING = "kept: its upload may still be under way"
 
     @property
     def removed(self) -> bool:
-        return self in (Fate.UNNEEDED, Fate.ORPHAN, Fate.VERIFIED, Fate.RECORD_OLD)
+        return self in (Fate.UNNEEDED, Fate.ORPHAN, Fate.VERIFIED, Fate.RECORD_OLD, Fate.PLAN_OLD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +144,21 @@ class Garbage:
         if tail is None:
             return found
         state = self._chain.open_state(tail)
+        end = (tail.manifest, state)
         for entries, (over, stays) in (
             (
                 old_verification_parts(self._settings, self._store, state, now),
                 (Fate.VERIFIED, Fate.VERIFYING),
             ),
             (old_records(self._settings, self._store, now), (Fate.RECORD_OLD, Fate.RECORD)),
+            (old_plans(self._settings, self._store, end, now), (Fate.PLAN_OLD, Fate.PLAN)),
         ):
-            ours = [(entry, over if goes else stays) for entry, goes in entries]
-            self._settle(found, ours, dry_run=dry_run)
-        rules = self._rules(tail.manifest, state, now)
+            ours = ((entry, over if goes else stays) for entry, goes in entries)
+            while judged := list(islice(ours, _SETTLED_AT_ONCE)):  # There may be millions.
+                self._settle(found, judged, dry_run=dry_run)
+                if self._stopping():
+                    return found
+        rules = self._rules(*end, now)
         self._newest = self._chain.newest_block(self._newest)
         if not self._newest:
             return found
@@ -204,16 +215,25 @@ class Garbage:
 
     def _pinned(self, since: datetime) -> Iterator[str]:
         """Yield the keys in plans that were made after ``since`` and have not ended well."""
-        for page in self._store.entries(layout.plans_prefix(self._settings.pipeline)):
-            for entry in page:
-                if entry.modified >= since and entry.key not in self._ended:
-                    yield from self._named_by(entry.key)
+        young: set[str] = set()
+        with ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="plans") as pool:
+            for page in self._store.entries(layout.plans_prefix(self._settings.pipeline)):
+                keys = [entry.key for entry in page if entry.modified >= since]
+                young.update(keys)
+                left = [key for key in keys if key not in self._ended]
+                for named in pool.map(self._named_by, left):
+                    yield from named
+        self._ended &= young
 
     def _named_by(self, plan_key: str) -> Iterable[str]:
+        receipt = read_stored(self._store, layout.receipt_key_of(plan_key), decode_receipt)
+        outcomes = set() if receipt is None else {one.outcome for one in receipt.tables}
+        if outcomes and outcomes <= {*_DONE}:  # A receipt has every table of its plan.
+            self._ended.add(plan_key)
+            return ()
         plan = read_stored(self._store, plan_key, decode_plan)
         if plan is None:
             return ()
-        receipt = read_stored(self._store, layout.receipt_key_of(plan_key), decode_receipt)
         done = set() if receipt is None else {t.table for t in receipt.tables if t.outcome in _DONE}
         left = [table for table in plan.tables if table.table not in done]
         if not left:

@@ -1,4 +1,4 @@
-"""Finds the verification parts and the records that are removed by age.
+"""Finds the verification parts, the records and the mergers' plans that are removed by age.
 
 Of verification parts those that no open verification needs. One is open while its request has not
 ended, or has ended lately without a plan of the comparison yet, or while that has no result. A
@@ -7,7 +7,8 @@ merged that far before it is planned. So age alone never removes a part that it 
 
 Records are those of merge runs and of maintenance, and of rebuilds that were killed and that no one
 has continued. Plans, receipts and verifications stay: they say what a table is made of, and what
-was verified.
+was verified. But a merger makes a plan every few seconds for ever. No one asks for one of these by
+its id, except for the receipt of a table's last commit, which says whether rows are pending.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from tideline.contract import layout
+from tideline.contract.manifest import Manifest
 from tideline.contract.open_state import OpenRequest, OpenState
 from tideline.contract.verification import decode_verify_plan
-from tideline.planner.consumers import left_behind
+from tideline.planner.consumers import known_consumers, left_behind
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import Entry, ObjectStore
@@ -41,6 +43,33 @@ def old_records(
                 yield entry, entry.modified < now - kept
     for entry in left_behind(settings, store, now - timedelta(days=retention.plans_days)):
         yield entry, True
+
+
+def old_plans(
+    settings: Settings,
+    store: ObjectStore,
+    end: tuple[Manifest, OpenState],
+    now: datetime,
+) -> Iterator[tuple[Entry, bool]]:
+    """Yield the plans that mergers made by themselves, and their receipts, and whether each may go.
+
+    ``end``: the chain's tail, and the open state there. Raises as consumers do.
+    """
+    pipeline = settings.pipeline
+    before = now - timedelta(days=settings.retention.plans_days)
+    needed: set[str] | None = None
+    for prefix in (layout.plans_prefix(pipeline), layout.receipts_prefix(pipeline)):
+        for page in store.entries(prefix):
+            for entry in page:
+                if not layout.is_mergers(entry.key):
+                    continue
+                old = entry.modified < before
+                if old and needed is None:
+                    consumers = known_consumers(settings, store)
+                    last = {one for consumer in consumers for one in consumer.last_plans(*end)}
+                    needed = {layout.plan_key(pipeline, one) for one in last}
+                    needed |= {layout.receipt_key(pipeline, one) for one in last}
+                yield entry, old and entry.key not in (needed or ())
 
 
 def old_verification_parts(

@@ -202,7 +202,7 @@ class Retention(Section):
 
     Nothing is removed that a known warehouse has not applied, or that a rebuild of a table from its
     latest finished full dump would need. Manifests, blocks and schemas are kept for ever, and plans
-    and receipts.
+    and receipts, but those that a merger makes by itself.
     """
 
     effect = Effect.LIVE
@@ -216,7 +216,8 @@ class Retention(Section):
     way."""
     plans_days: Days = 7.0
     """The time for which the parts of a plan are kept that was made and never ended well, of a
-    verification that was read and not compared, and of a rebuild that takes no step any more."""
+    verification that was read and not compared, and of a rebuild that takes no step any more. A
+    merger's own plans and their receipts are kept as long, and that of a table's last merge."""
     runs_days: Days = 90.0
     """The time for which runs of merges and maintenance stay on record; those in ``slo.window_s``
     in any case."""

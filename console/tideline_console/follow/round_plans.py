@@ -35,7 +35,7 @@ class RoundPlans:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._store = open_store(settings.store)
-        self._name = f"merger-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+        self._name = layout.merger_id(datetime.now(UTC), uuid.uuid4().hex[:8])
         self._numbers = 0
         self.forget()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +14,12 @@ from tests.unit.planner.test_garbage import Case, row
 from tests.unit.planner.test_planner import apply
 from tideline.contract import layout
 from tideline.contract.open_state import REMOVED, TableCondition
+from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 from tideline.contract.timeliness import MergeRun
-from tideline.planner import plan_merge
-from tideline.planner.garbage import Fate
+from tideline.planner import garbage, plan_merge
+from tideline.planner.garbage import Fate, Garbage
 from tideline.planner.maintaining import order_maintenance
-from tideline.planner.runs import record_run
+from tideline.planner.runs import record_run, store_receipt
 from tideline_console.status import read_status
 
 pytestmark = pytest.mark.usefixtures("blocks_of_ten")
@@ -118,3 +120,51 @@ def test_records_of_runs_go_when_they_are_old(case: Case) -> None:
     case.history.settings = settings.model_copy(update={"retention": short, "slo": wide})
     assert not records & case.removed(now + timedelta(days=29.9))
     assert case.removed(now + timedelta(days=30.1)) == records
+
+
+def test_plans_of_mergers_go_when_they_are_old(case: Case) -> None:
+    """But not the receipt of a table's last commit, without which it would be in doubt."""
+    history, settings = case.history, case.history.settings
+    begun = layout.merger_id(datetime.now(UTC), "0123abcd")
+    old, last = f"{begun}-1/1", f"{begun}-2/1"
+    for plan_id in (old, last, "cli-1", "merger-of-ours_tideline_merge/scheduled/merge"):
+        history.plan(plan_id=plan_id)
+        store_receipt(settings, Receipt(plan_id, "shop", history.incarnation, ()))
+    apply(history, 34, PLAIN, plan_id=last)
+    mine = {layout.plan_key("shop", old), layout.receipt_key("shop", old)}
+    days = settings.retention.plans_days
+    now = datetime.now(UTC)
+    assert not mine & case.removed(now + timedelta(days=days - 0.1))
+    found = case.collect(now + timedelta(days=days + 0.1), dry_run=True)
+    assert (found.objects[Fate.PLAN], found.objects[Fate.PLAN_OLD]) == (2, 2)
+    removed = case.removed(now + timedelta(days=days + 0.1))
+    assert {key for key in removed if "/plans/" in key or "/receipts/" in key} == mine
+
+
+def test_what_is_remembered_of_plans_does_not_grow(case: Case) -> None:
+    """A worker runs for months, and a merger beside it makes a plan every few seconds."""
+    case.history.plan(plan_id="p")
+    table = TableReceipt(PLAIN, Outcome.APPLIED, 34, 34)
+    store_receipt(case.history.settings, Receipt("p", "shop", "one", (table,)))
+    kept, now = Garbage(case.history.settings, case.store), datetime.now(UTC)
+    kept.collect(now, dry_run=True)
+    assert kept._ended == {layout.plan_key("shop", "p")}
+    kept.collect(now + timedelta(days=30), dry_run=True)
+    assert kept._ended == set()
+
+
+def test_records_are_removed_in_pieces(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be millions, and the worker's memory is for its rows."""
+    for number in range(10):
+        record_run(case.history.settings, MergeRun(f"p{number}", 1_700_000_000_000_000 + number))
+    seen: list[int] = []
+    settle = Garbage._settle
+
+    def counted(one: Garbage, found: Any, judged: Any, **options: Any) -> None:
+        seen.append(len(judged))
+        settle(one, found, judged, **options)
+
+    monkeypatch.setattr(garbage, "_SETTLED_AT_ONCE", 4)
+    monkeypatch.setattr(Garbage, "_settle", counted)
+    assert len(case.removed(datetime.now(UTC) + timedelta(days=100))) >= 10
+    assert seen[:3] == [4, 4, 2]

@@ -35,7 +35,14 @@ def history(tmp_path: Path) -> History:
     return made
 
 
-def apply(history: History, manifest_number: int, table: str = T, **changes: Any) -> None:
+def apply(
+    history: History,
+    manifest_number: int,
+    table: str = T,
+    *,
+    plan_id: str = "earlier",
+    **changes: Any,
+) -> None:
     """Make the target say that it has applied ``manifest_number``, as a merge would."""
     pipeline, incarnation = history.settings.pipeline, history.incarnation
     app = app_id(pipeline, incarnation, table, 0)
@@ -45,7 +52,7 @@ def apply(history: History, manifest_number: int, table: str = T, **changes: Any
         app_id=app,
         pipeline=pipeline,
         incarnation=incarnation,
-        plan_id="earlier",
+        plan_id=plan_id,
         from_manifest=0,
         to_manifest=manifest_number,
         seq=entry.manifest.last_seq,

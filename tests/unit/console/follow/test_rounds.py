@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tests.fixtures.capture import poll
 from tests.fixtures.parts import History, Row, Shaped, schema_of
+from tideline.contract import layout
 from tideline.contract.errors import Unavailable
 from tideline.contract.plan import Plan, PlannedChange
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
@@ -83,6 +84,7 @@ def test_what_is_new_is_planned_and_has_a_receipt(history: History) -> None:
         poll("its plan is over", over)
     receipt = read_receipt(history.settings, ended[-1])
     assert receipt is not None
+    assert layout.is_mergers(layout.plan_key("shop", receipt.plan_id)), "garbage knows it by that"
     assert [(t.table, t.applied_manifest) for t in receipt.tables] == [(A, history.last_number)]
 
 
