@@ -18,6 +18,8 @@ from tideline.settings import Settings
 from tideline.store.objects import open_store
 
 _READS_AT_ONCE = 8
+_SHARES = (64, 8, 1)
+"""The parts of the time asked for, counted from now, in which runs are looked for."""
 
 
 def record_run(settings: Settings, run: MergeRun) -> None:
@@ -83,12 +85,19 @@ def recent_runs(settings: Settings, since_us: int, runs_max: int) -> tuple[list[
     """Return the runs that ended at ``since_us`` or later, oldest first: the newest ``runs_max`` of
     them, and the time since when these are complete.
 
-    One request per thousand runs and one per run.
+    One request per thousand runs and one per run. A merger leaves a run every few seconds, and keys
+    can only be listed forwards: so first those of the latest parts of the time are.
     """
     store = open_store(settings.store)
     prefix = layout.runs_prefix(settings.pipeline)
-    pages = store.entries(prefix, layout.runs_since(settings.pipeline, since_us))
-    keys = sorted({entry.key for page in pages for entry in page})
+    now_us = time.time_ns() // 1_000
+    keys: list[str] = []
+    for share in _SHARES:
+        start_us = max(since_us, now_us - (now_us - since_us) // share)
+        pages = store.entries(prefix, layout.runs_since(settings.pipeline, start_us))
+        keys = sorted({entry.key for page in pages for entry in page})
+        if len(keys) > runs_max:
+            break
     kept = keys[-runs_max:]
     with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
         found = zip(kept, pool.map(store.get, kept), strict=True)

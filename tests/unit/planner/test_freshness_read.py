@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,7 +21,7 @@ from tideline.planner.merges import Planning
 from tideline.planner.runs import recent_runs, record_run
 from tideline.planner.table_status import TableStatus
 from tideline.settings import TableSettings
-from tideline.store.objects import open_store
+from tideline.store.objects import ObjectStore, open_store
 from tideline_console.status import read_status, read_watch
 from tideline_console.status import run as show
 from tideline_console.status.document import Status
@@ -180,3 +181,26 @@ def test_records_of_runs_are_read_by_their_time(
     assert [run.plan_id for run in newest] == ["p2", "idle"]
     # It says how far back they go, and not that there were no others before.
     assert reached == newest[0].ended_us
+
+
+def test_the_newest_of_many_runs_are_found_without_listing_all(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A merger leaves nearly as many as a day has seconds."""
+    now = time.time_ns() // 1_000
+    for number in range(100):
+        record_run(history.settings, MergeRun(f"p{number}", now - number * 600 * SECOND))
+    listed: list[str] = []
+    entries = ObjectStore.entries
+
+    def counted(store: ObjectStore, prefix: str, after: str = "") -> Any:
+        for page in entries(store, prefix, after):
+            listed.extend(entry.key for entry in page)
+            yield page
+
+    monkeypatch.setattr(ObjectStore, "entries", counted)
+    since = now - 100_000 * SECOND
+    runs, reached = recent_runs(history.settings, since, 5)
+    assert [run.plan_id for run in runs] == ["p4", "p3", "p2", "p1", "p0"]
+    assert reached == runs[0].ended_us and len(listed) < 50
+    assert len(recent_runs(history.settings, since, 1000)[0]) == 100
