@@ -15,7 +15,7 @@ from tideline.contract.open_state import TableCondition, TableState
 from tideline.contract.plan import CommitMetadata, app_id
 from tideline.contract.planning.stops import Stop, stop_text
 from tideline.contract.planning.table_plans import complete_through
-from tideline.contract.receipt import decode_receipt
+from tideline.contract.receipt import Outcome, decode_receipt
 from tideline.contract.schema import parse_table
 from tideline.planner.applied_chain import strayed
 from tideline.planner.chain_index import ChainIndex
@@ -271,10 +271,12 @@ def _pending(
     settings: Settings, store: ObjectStore, name: str, commit_metadata: CommitMetadata | None
 ) -> int | None:
     """Return the number of rows that the merge of ``commit_metadata`` left pending; the
-    metadata only says that there may be some."""
+    metadata only says that there may be some, and so does a receipt of a run that failed behind
+    its commit."""
     if commit_metadata is None or not commit_metadata.pending:
         return 0
     key = layout.receipt_key(settings.pipeline, commit_metadata.plan_id)
     receipt = read_stored(store, key, decode_receipt)
     tables = () if receipt is None else receipt.tables
-    return next((one.pending for one in tables if one.table == name), None)
+    done = (Outcome.APPLIED, Outcome.ALREADY_APPLIED)
+    return next((t.pending for t in tables if t.table == name and t.outcome in done), None)

@@ -36,6 +36,7 @@ class _Table:
     not_before_s: float = float("-inf")
     seconds: float | None = None
     error: str | None = None
+    failed_plan: str | None = None
 
 
 class Backlog:
@@ -88,9 +89,11 @@ class Backlog:
         limit_s = RETRY_DELAYED_S if table.left else RETRY_ALL_S
         return now_s - table.planned_s >= limit_s
 
-    def planned(self, names: Iterable[str], plan: Plan, now_s: float) -> None:
-        """Record that ``names`` were planned together in ``plan``."""
+    def planned(self, names: Iterable[str], plan: Plan, now_s: float) -> list[str]:
+        """Record that ``names`` were planned together in ``plan``. Return the plans that failed and
+        have left nothing to do: behind their commits, so that their receipts are to be made."""
         reached = {one.table: one.to_manifest for one in plan.tables}
+        behind: list[str] = []
         for name in names:
             table = self._of(name)
             table.left = name in plan.delayed
@@ -98,6 +101,11 @@ class Backlog:
             end = plan.tail if table.left else plan.to_manifest
             table.planned_to = max(end if table.left else 0, reached.get(name, end))
             table.planned_s = now_s
+            done = not table.left and name not in reached and plan.to_manifest >= plan.tail
+            if done and table.error is not None:
+                behind += [] if table.failed_plan is None else [table.failed_plan]
+                table.failures, table.error, table.failed_plan = 0, None, None
+        return list(dict.fromkeys(behind))
 
     def split(self, plan: Plan) -> list[Collection[str]]:
         """Return the plan's tables in groups that are run apart: slow ones alone."""
@@ -162,18 +170,20 @@ class Backlog:
         table = self._of(receipt.table)
         table.seconds = receipt.seconds
         if receipt.outcome in (Outcome.APPLIED, Outcome.ALREADY_APPLIED):
-            table.failures, table.error = 0, None
+            table.failures, table.error, table.failed_plan = 0, None, None
             table.applied = receipt.applied_manifest
         elif receipt.outcome is Outcome.REFUSED:
             # Another run was faster, or the chain was replaced: planned again from what is there.
             self._again(table, now_s, None)
         else:
+            table.failed_plan = plan_id
             self._again(table, now_s, receipt.error or receipt.outcome.value)
 
     def broken_off(self, names: Iterable[str], why: str, now_s: float) -> None:
         """Record that a plan ended without receipts of these tables."""
         for name in names:
-            if self._held.pop(name, None) is not None:
+            if (plan_id := self._held.pop(name, None)) is not None:
+                self._of(name).failed_plan = plan_id
                 self._again(self._of(name), now_s, why)
 
     def not_planned(self, name: str, why: str, now_s: float) -> None:

@@ -213,7 +213,8 @@ class Rounds:
         if tail is None or not due:
             return
         for names, plan in self._planner.of(due, tail, self._not_planned):
-            self._backlog.planned(names, plan, self._clock())
+            for behind in self._backlog.planned(names, plan, self._clock()):
+                self.ask(behind)
             self._note_delayed(plan, names)
             for part in parts_of(plan, self._backlog.split(plan)):
                 self._start(self._planner.stored(part), tables_of(part))

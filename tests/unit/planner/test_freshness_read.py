@@ -76,8 +76,10 @@ def table(history: History) -> TableStatus:
     return one
 
 
-def received(history: History, plan_id: str, pending: int) -> None:
-    receipt = TableReceipt(T, Outcome.APPLIED, 2, 2, pending=pending)
+def received(
+    history: History, plan_id: str, pending: int, outcome: Outcome = Outcome.APPLIED
+) -> None:
+    receipt = TableReceipt(T, outcome, 2, 2, pending=pending)
     document = Receipt(plan_id, "shop", "one", (receipt,))
     key = layout.receipt_key("shop", plan_id)
     open_store(history.settings.store).put(key, encode_receipt(document))
@@ -110,6 +112,8 @@ def test_pending_rows_are_not_complete_nor_is_what_cannot_be_told(history: Histo
     merged(history, "p1", pending=True)
     unknown = table(history)
     assert (unknown.complete_through_us, unknown.pending) == (None, None)
+    received(history, "p1", 0, Outcome.FAILED)  # behind its commit: it did not come to count them
+    assert (table(history).complete_through_us, table(history).pending) == (None, None)
     received(history, "p1", 3)
     some = table(history)
     assert (some.complete_through_us, some.pending) == (None, 3)

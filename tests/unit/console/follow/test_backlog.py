@@ -143,3 +143,19 @@ def test_a_plan_that_was_asked_for_is_run_where_it_is_not_refused() -> None:
     backlog.hold(["b"], "p")
     backlog.ended(receipt("a", Outcome.ALREADY_APPLIED), "p", 0.0)
     assert backlog.holder("a") == "next"
+
+
+def test_a_plan_that_failed_behind_its_commit_is_run_again_for_its_receipt() -> None:
+    """Nothing is left to be planned then, and nothing else would say what is pending."""
+    backlog = Backlog()
+    assert backlog.planned(["a"], plan("a"), 0.0) == []
+    backlog.hold(["a"], "p/1")
+    backlog.ended(receipt("a", Outcome.FAILED), "p/1", 0.0)
+    assert backlog.planned(["a"], plan("a"), 1.0) == [], "its commit did not come"
+    backlog.hold(["a"], "p/2")
+    backlog.broken_off(["a"], "the store is away", 1.0)
+    assert backlog.planned(["a"], plan(to=5), 3.0) == [], "nothing up to there"
+    assert list(backlog.failing) == ["a"]
+    assert backlog.planned(["a"], plan(), 3.0) == ["p/2"]
+    assert backlog.failing == {}
+    assert backlog.planned(["a"], plan(), 4.0) == []
