@@ -3,7 +3,8 @@
 One merger of a pipeline merges; others wait until its lease ends, and take over. A merger whose
 process was paused for longer finds the lease taken, and ends its session before it looks at
 anything else. What that session was in the middle of meanwhile is refused by the table's own log,
-or was applied once. Without Redis the holder goes on: no one else can have taken the lease there.
+or was applied once. Without Redis the holder goes on. Where only it is cut off from Redis, another
+one takes the lease: then two merge until it sees Redis again, each change once, and one in vain.
 """
 
 from __future__ import annotations
@@ -169,10 +170,9 @@ class Supervisor:
         if new := plans.new(asked):
             process.give(Order(run=tuple(new)))
         begun, over = plans.unrecorded(), plans.over()
-        self._try(lambda: self._queue.began(begun))
-        self._try(lambda: self._queue.ended(over))
-        if not self._away:
+        if begun and self._did(lambda: self._queue.began(begun)):
             plans.recorded(begun)
+        if over and self._did(lambda: self._queue.ended(over)):
             plans.removed(over)
 
     def _holds(self, beat: Beat | None) -> bool:
@@ -217,6 +217,10 @@ class Supervisor:
             replaced=self._replaced,
             reason=self._reason,
         )
+
+    def _did(self, call: Callable[[], None]) -> bool:
+        """Call ``call``; return whether Redis was there."""
+        return self._try(lambda: call() is None) is not None
 
     def _try(self, call: Callable[[], T]) -> T | None:
         """Return what ``call`` does; None where Redis is away, which is logged once."""
