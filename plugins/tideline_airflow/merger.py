@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.receipt import Receipt
 
@@ -61,14 +63,14 @@ class MergerRun:
         why = ""
         while not why:
             found = self._read()
-            if found is not None and found != before:
+            if found is not None and _of_run(found) != _of_run(before):
                 return found
             why = self._gone()
             if not why:
                 self._sleep(POLL_S)
         # What it wrote in between is its answer all the same.
         found = self._read()
-        if found is not None and found != before:
+        if found is not None and _of_run(found) != _of_run(before):
             return found
         self._log(f"{why}: this task starts Spark itself")
         self._withdraw()
@@ -79,6 +81,9 @@ class MergerRun:
         now_s = self._clock()
         try:
             status = self._client.status()
+            if status is not None and self._plan_id not in status.plans:
+                # Redis may have lost the request, or the end of an earlier run have removed it.
+                self._client.ask(self._plan_id)
         except Unavailable as error:
             if now_s - self._news_s > TAKEN_WITHIN_S:
                 return f"the queue has been away for {TAKEN_WITHIN_S:g} s ({error.message})"
@@ -96,6 +101,15 @@ class MergerRun:
             self._client.withdraw(self._plan_id)
         except TidelineError as error:
             self._log(f"the request stays in the queue, it cannot be reached: {error.message}")
+
+
+def _of_run(receipt: Receipt | None) -> Receipt | None:
+    """Return what the run itself has in its receipt: the same run adds the catalog's warnings
+    later."""
+    if receipt is None:
+        return None
+    tables = tuple(replace(one, warnings=()) for one in receipt.tables)
+    return replace(receipt, tables=tables, warnings=())
 
 
 def run_by_merger(hook: TidelineHook, plan_id: str, log: Callable[[str], None]) -> Receipt | None:

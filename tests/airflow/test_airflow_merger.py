@@ -67,7 +67,8 @@ class _Client:
         return self._played.status
 
     def ask(self, plan_id: str) -> None:
-        self._played.asked.append(plan_id)
+        if plan_id not in self._played.asked:
+            self._played.asked.append(plan_id)
 
     def withdraw(self, plan_id: str) -> None:
         if self._played.away:
@@ -104,6 +105,29 @@ def test_an_earlier_receipt_is_no_answer() -> None:
             played.receipt = RECEIPT
 
     assert Played(act, receipt=FAILED).run() == RECEIPT
+
+
+def test_warnings_that_an_earlier_run_adds_are_no_answer() -> None:
+    """It may still be at the catalog when the next try asks."""
+
+    def act(played: Played) -> None:
+        taken(played)
+        played.receipt = replace(FAILED, warnings=("the catalog does not answer",))
+        if played.now_s > 5:
+            played.receipt = RECEIPT
+
+    assert Played(act, receipt=FAILED).run() == RECEIPT
+
+
+def test_a_request_that_is_lost_is_repeated() -> None:
+    def act(played: Played) -> None:
+        if 5 < played.now_s < 6:
+            assert played.asked == ["p"]
+            played.asked.clear()
+        if played.now_s > 10 and played.asked:
+            played.receipt = RECEIPT
+
+    assert Played(act).run() == RECEIPT
 
 
 def test_a_merger_that_goes_is_not_waited_for() -> None:
