@@ -37,7 +37,8 @@ def read_preview(settings: Settings, tables: Sequence[str] | None) -> PlanPrevie
     tail = chain.tail()
     state = OpenState()
     if tail is not None:
-        state = settled_tables(settings, store, tail.manifest, chain.open_state(tail))
+        found = chain.open_state(tail)
+        state = settled_tables(settings, store, tail.manifest, found, found.tables)
     names = sorted(state.tables if tables is None else tables)
     options = {name: _options(settings, name) for name in names}
     return preview(plan, state, options, pending_requests(settings, tables))

@@ -108,7 +108,7 @@ class Planning:
         start_points = self._start_points.of(wanted, tail, named)
         self.ended = _ended(wanted, start_points)
         stopped = {name: str(start.stop) for name, start in start_points.items() if start.stop}
-        settled = self._settled(tail, state)
+        settled = self._settled(tail, state, wanted)
         plans: list[Plan] = []
         group: Sequence[str] = tuple(wanted)
         # A chain without a table gives one plan, which is empty.
@@ -145,12 +145,12 @@ class Planning:
             strayed=tuple(dict.fromkeys(name for plan in plans for name in plan.strayed)),
         )
 
-    def _settled(self, tail: Manifest, state: OpenState) -> OpenState:
-        """Return the state without the doubts that verifications ended; one is of the live table,
-        and says nothing about a shadow table."""
+    def _settled(self, tail: Manifest, state: OpenState, wanted: Collection[str]) -> OpenState:
+        """Return the state without the doubts of ``wanted`` tables that verifications ended; one is
+        of the live table, and says nothing about a shadow table."""
         if self._build:
             return state
-        return settled_tables(self._settings, self._store, tail, state)
+        return settled_tables(self._settings, self._store, tail, state, wanted)
 
     def stops(self, tables: Collection[str], laid_out: Collection[str] = ()) -> Mapping[str, Stop]:
         """Return those of ``tables`` that stand before a change which an operator is to decide

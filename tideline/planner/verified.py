@@ -8,6 +8,7 @@ before its rows were read, at the source and in the warehouse, as a dump would.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -165,12 +166,17 @@ def last_verification(
 
 
 def settled_tables(
-    settings: Settings, store: ObjectStore, tail: Manifest, state: OpenState
+    settings: Settings,
+    store: ObjectStore,
+    tail: Manifest,
+    state: OpenState,
+    names: Collection[str],
 ) -> OpenState:
-    """Return ``state`` without the doubts that verifications of its tables ended
-    (`LastVerification.settled`)."""
+    """Return ``state`` without the doubts that verifications of the named tables ended
+    (`LastVerification.settled`). One request or more for each that is in doubt."""
     tables = dict(state.tables)
-    for name, table in state.tables.items():
+    for name in names:
+        table = tables[name]
         never = table.condition is TableCondition.ACTIVE and table.complete_seq is None
         if table.schema is not None and (
             table.condition is TableCondition.NEEDS_RESNAPSHOT or never

@@ -20,6 +20,7 @@ from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 from tideline.planner import read_receipt, runs
 from tideline.planner.chain_end import RecentChain
 from tideline.planner.registration import Registration
+from tideline.store.objects import ObjectStore
 from tideline_console.follow import entries, rounds
 from tideline_console.follow.rounds import Rounds
 
@@ -196,3 +197,23 @@ def test_a_merger_sees_to_entries(history: History, monkeypatch: pytest.MonkeyPa
     with following(history) as made:
         poll("both are merged", lambda: made.beat().tables_merged == 2)
     assert sorted(one.table for plan in seen for one in plan.tables) == [A, B]
+
+
+def test_a_plan_asks_the_store_about_its_tables_alone(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a thousand, one has changes: nothing is read of the others."""
+    asked: list[str] = []
+    get = ObjectStore.get
+
+    def counted(store: ObjectStore, key: str) -> bytes | None:
+        asked.append(key)
+        return get(store, key)
+
+    with following(history) as made:
+        poll("both are merged", lambda: made.beat().tables_merged == 2)
+        monkeypatch.setattr(ObjectStore, "get", counted)
+        history.commit(Row(A, "c", {"id": 1}))
+        poll("it is merged", lambda: made.beat().tables_merged == 3)
+    assert any("public.a" in key for key in asked), "whether it was verified: it is in doubt"
+    assert not any("public.b" in key for key in asked)
