@@ -23,7 +23,8 @@ class OpenPlans:
     def note(self, beat: Beat) -> None:
         """Take up what the process reports."""
         self._running = set(beat.plans)
-        self._done |= set(beat.ended)
+        # Most begin and end between two looks: Redis never has them.
+        self._done |= set(beat.ended) & self._recorded
 
     def new(self, asked: Iterable[str]) -> list[str]:
         """Return those of ``asked``, which Redis has, that the process is to be given; they count

@@ -108,3 +108,13 @@ def test_the_next_process_is_given_what_the_first_one_leaves() -> None:
     first.note(Beat(plans=("own",)))
     in_redis = [*first.unrecorded(), "asked"]
     assert OpenPlans().new(in_redis) == in_redis
+
+
+def test_what_is_known_of_plans_does_not_grow() -> None:
+    """Thousands a day begin and end between two looks at Redis."""
+    plans = OpenPlans()
+    for number in range(100):
+        plans.note(Beat(plans=(f"p{number}",), ended=(f"p{number - 1}",)))
+    plans.note(Beat(ended=("p99",)))
+    assert not any(vars(plans).values())
+    assert plans.new(["p7"]) == ["p7"], "asked for again"
