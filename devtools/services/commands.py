@@ -1,7 +1,8 @@
 """The commands of a running Tideline, in one place.
 
-The demo starts exactly these, and so does ``docker-compose.yml``: a test compares the two. Each is
-the words after the program's folder, so that a caller may put its own ``bin`` in front.
+The demo starts exactly these, but for the merger, and so does ``docker-compose.yml``: a test
+compares the two. Each is the words after the program's folder, so that a caller may put its own
+``bin`` in front.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from types import MappingProxyType
 
 WORKER: tuple[str, ...] = ("tideline", "capture")
 """The capture worker; the settings file is named by ``--config`` or ``TIDELINE_CONFIG``."""
+
+MERGER: tuple[str, ...] = ("tideline", "merge", "--follow")
+"""The merger, in a profile of its own; without it, Airflow's tasks merge."""
 
 AIRFLOW_MIGRATE: tuple[str, ...] = ("airflow", "db", "migrate")
 """Runs to its end before any component of Airflow starts."""

@@ -32,6 +32,8 @@ from tideline.warehouse.job_jars import every_jar
 from tideline_capture.health import Health
 from tideline_capture.sources.postgres.setup import setup_sql
 from tideline_capture.web import serve
+from tideline_console.follow import health as merger_health
+from tideline_console.follow import supervisor
 
 ROOT = Path(__file__).resolve().parents[3]
 SERVICE_KEYS = {
@@ -48,6 +50,7 @@ GIVEN: dict[str, set[str]] = {
     "mysql": {"source_owner_password", "source_password"},
     "valkey": {"valkey_password"},
     "worker": {"source_password", "valkey_password"},
+    "merger": {"valkey_password"},
     "airflow-db": {"airflow_database_password"},
     "airflow-migrate": {"airflow_database_password"},
     "airflow-api-server": {
@@ -96,7 +99,9 @@ def interpolated(text: str) -> str:
 
 def test_every_command_of_ours_is_one_that_the_demo_runs(services: dict[str, Service]) -> None:
     run = sorted(tuple(service["command"]) for service in ours(services).values())
-    assert run == sorted([commands.worker(), commands.AIRFLOW_MIGRATE, *commands.AIRFLOW.values()])
+    wanted = [commands.worker(), commands.AIRFLOW_MIGRATE, *commands.AIRFLOW.values()]
+    assert run == sorted([*wanted, commands.MERGER])
+    assert services["merger"]["profiles"] == ["merger"], "who wants it says so"
     started = {name: ("airflow", *words) for name, words in airflow.COMPONENTS.items()}
     assert started == commands.AIRFLOW
 
@@ -186,6 +191,7 @@ def test_the_statements_for_postgresql_are_those_that_init_prints() -> None:
 
 WRITES = {
     "worker": {"/var/lib/tideline"},
+    "merger": {"/var/lib/tideline"},
     "airflow-migrate": {"/var/lib/airflow"},
     "airflow-api-server": {"/var/lib/airflow", "/var/lib/airflow-users"},
     "airflow-scheduler": {"/var/lib/airflow", "/var/lib/tideline"},
@@ -262,13 +268,13 @@ def test_airflow_gets_no_password_of_the_source_and_what_does_not_ask_no_setting
 ) -> None:
     for name, service in services.items():
         text = json.dumps(service)
-        if name.startswith("airflow"):
+        if name.startswith("airflow") or name == "merger":
             assert not re.search("source_password|SOURCE_PASSWORD|SOURCE__PASSWORD", text), name
     for name in ("airflow-migrate", "airflow-api-server", "airflow-db"):
         assert "tideline.toml" not in json.dumps(services[name]), name
         assert not [key for key in services[name]["environment"] if "__URL" in key], name
     mounted = {name for name, one in services.items() if "tideline-data" in json.dumps(one)}
-    assert mounted == {"worker", "airflow-scheduler"}
+    assert mounted == {"worker", "merger", "airflow-scheduler"}
     users = {name for name, one in services.items() if "airflow-users" in json.dumps(one)}
     assert users == {"airflow-api-server"}, "the UI's passwords are for who checks them"
 
@@ -312,7 +318,7 @@ def environment_of(service: Service, folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("name", ["worker", "airflow-scheduler", "airflow-triggerer"])
+@pytest.mark.parametrize("name", ["worker", "merger", "airflow-scheduler", "airflow-triggerer"])
 def test_the_settings_of_who_needs_them_are_accepted(
     services: dict[str, Service], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
@@ -339,8 +345,8 @@ def test_the_settings_of_who_needs_them_are_accepted(
         assert all(jar.match(str(pattern)) for jar in jars)
 
 
-S3_USERS = ("worker", "airflow-scheduler")
-"""Who reads and writes in S3: capture, and the tasks with Spark."""
+S3_USERS = ("worker", "merger", "airflow-scheduler")
+"""Who reads and writes in S3: capture, the merger, and the tasks with Spark."""
 
 
 def test_s3s_key_is_given_to_who_uses_it_and_as_a_secret(
@@ -410,6 +416,18 @@ def test_every_container_has_a_memory_limit_that_what_it_may_hold_fits_in(
     tasks = int(services["airflow-scheduler"]["environment"]["AIRFLOW__CORE__PARALLELISM"])
     shadow = (1 << 30) + (1 + tasks) * (300 << 20)
     assert limits["airflow-scheduler"] >= bytes_of(heap) + shadow
+    places = {"store": {"url": "file:///s"}, "warehouse": {"url": "file:///w"}}
+    url = "postgresql://tideline@source/shop"
+    merging = make_settings({"pipeline": "shop", "source": {"url": url}, **places})
+    session = supervisor._memory_max(merging)
+    assert limits["merger"] >= session + (512 << 20)
+
+
+def test_the_mergers_check_is_one_that_can_be_run(services: dict[str, Service]) -> None:
+    """`tests/unit/console/follow/test_health.py` runs it."""
+    how, program, flag, module = services["merger"]["healthcheck"]["test"]
+    assert (how, program, flag) == ("CMD", "python", "-m")
+    assert module == merger_health.__name__
 
 
 def test_the_worker_is_asked_about_itself(services: dict[str, Service], tmp_path: Path) -> None:
