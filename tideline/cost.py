@@ -127,7 +127,7 @@ def cost_of(traffic: Traffic, rates: RequestRates, prices: Prices) -> Cost:
         "parts": parts,
         "manifests": manifests,
         "roll-ups": files + blocks,
-        "merges": 2 * merges,
+        "merges": 3 * merges,
         "removal": looks * max(1.0, listed_blocks * objects / LISTED_MAX),
     }
     gets = {

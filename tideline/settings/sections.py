@@ -250,7 +250,8 @@ class Merge(Section):
     jars: str | None = None
     """Delta's jars, comma-separated; None: the ones in the cache."""
     follow_interval_s: Seconds = 0.5
-    """`tideline merge --follow`: the interval between two looks for a new manifest."""
+    """`tideline merge --follow`: the interval between two looks for a new manifest, a GET each
+    ([COST](COST.md#a-merger))."""
     follow_memory_bytes_max: Count | None = None
     """`tideline merge --follow`: a Spark session that takes more memory is replaced; None:
     `driver_memory` and 2 GiB more."""
