@@ -220,7 +220,12 @@ class Supervisor:
 
     def _did(self, call: Callable[[], None]) -> bool:
         """Call ``call``; return whether Redis was there."""
-        return self._try(lambda: call() is None) is not None
+
+        def done() -> bool:
+            call()
+            return True
+
+        return self._try(done) is not None
 
     def _try(self, call: Callable[[], T]) -> T | None:
         """Return what ``call`` does; None where Redis is away, which is logged once."""

@@ -152,6 +152,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_console.doctor_airflow": frozenset({"airflow", "sqlalchemy.exc", "tideline_airflow"}),
     "tideline_console.dump": frozenset({"rich"}),
     # The merger: a program of processes and threads.
+    "tideline_console.follow.entries": frozenset({"threading"}),
     "tideline_console.follow.process": frozenset({"signal", "subprocess"}),
     "tideline_console.follow.round_plans": frozenset({"structlog"}),
     "tideline_console.follow.rounds": POOL

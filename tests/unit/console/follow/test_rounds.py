@@ -37,9 +37,9 @@ class Played(Rounds):
 
     def _merge(self, plan: Plan) -> Receipt:
         self.ran.append(plan)
-        for one in plan.tables:
-            if one.table in self.gates:
-                assert self.gates[one.table].wait(60)
+        for planned in plan.tables:
+            if planned.table in self.gates:
+                assert self.gates[planned.table].wait(60)
         tables = tuple(
             TableReceipt(one.table, Outcome.APPLIED, one.to_manifest, one.to_seq)
             for one in plan.tables
@@ -190,9 +190,12 @@ def test_entries_are_seen_to_where_they_may_have_changed(
 
 def test_a_merger_sees_to_entries(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Plan] = []
-    monkeypatch.setattr(
-        entries.CatalogEntries, "after", lambda _, plan: seen.append(plan) or Registration()
-    )
+
+    def after(_: entries.CatalogEntries, plan: Plan) -> Registration:
+        seen.append(plan)
+        return Registration()
+
+    monkeypatch.setattr(entries.CatalogEntries, "after", after)
     monkeypatch.setattr(runs, "register", lambda *_: pytest.fail("it sees to all entries"))
     with following(history) as made:
         poll("both are merged", lambda: made.beat().tables_merged == 2)
