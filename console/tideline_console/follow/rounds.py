@@ -40,6 +40,7 @@ AT_ONCE_MIN = 4
 PAUSE_FIRST_S = 1.0
 PAUSE_MAX_S = 60.0
 """Pauses after an error that is no single table's: the store is away, or its chain is damaged."""
+DELAYED_AGAIN_S = 600.0
 _UNMENDABLE = (CorruptData.__name__, Misconfigured.__name__)
 
 log = structlog.get_logger("tideline.merger")
@@ -86,7 +87,7 @@ class Rounds:
         self._asked: dict[str, Plan | None] = {}
         self._over: deque[str] = deque()
         self._stopping = False
-        self._delayed: dict[str, str] = {}
+        self._delayed: dict[str, tuple[str, float]] = {}
         self._merged = 0
         self._merged_at_us: int | None = None
         self._streak = 0
@@ -247,14 +248,20 @@ class Rounds:
         self._over.append(plan_id)
 
     def _note_delayed(self, plan: Plan, due: list[str]) -> None:
-        """Log tables that are delayed from now on, and put them on record where no run does."""
-        before = self._delayed
-        now = {name: why for name, why in before.items() if name not in due} | dict(plan.delayed)
-        new = {name: why for name, why in now.items() if before.get(name) != why}
-        for table, why in sorted(new.items()):
-            log.warning("delayed", table=table, reason=why)
-        self._delayed = now
-        if new and not plan.tables:
+        """Log tables that are delayed from now on, and put them on record where no run does: at
+        times again, because `status` has the reason from the newest records."""
+        now_s = self._clock()
+        known = {name: self._delayed.pop(name) for name in due if name in self._delayed}
+        stale = False
+        for table, why in sorted(plan.delayed.items()):
+            before, recorded_s = known.get(table, ("", float("-inf")))
+            if before != why:
+                log.warning("delayed", table=table, reason=why)
+            stale |= before != why or now_s - recorded_s >= DELAYED_AGAIN_S
+            self._delayed[table] = (why, recorded_s)
+        if stale or plan.tables:
+            self._delayed |= {table: (why, now_s) for table, why in plan.delayed.items()}
+        if stale and not plan.tables:
             record_delayed(self._settings, plan)
 
     def _start(self, plan: Plan, held: Iterable[str]) -> None:

@@ -30,8 +30,8 @@ A, B = "public.a", "public.b"
 class Played(Rounds):
     """Rounds whose plans are run at once, and merge nothing."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self.ran: list[Plan] = []
         self.gates: dict[str, threading.Event] = {}
 
@@ -220,3 +220,21 @@ def test_a_plan_asks_the_store_about_its_tables_alone(
         poll("it is merged", lambda: made.beat().tables_merged == 3)
     assert any("public.a" in key for key in asked), "whether it was verified: it is in doubt"
     assert not any("public.b" in key for key in asked)
+
+
+def test_a_table_that_stays_delayed_stays_on_record(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """status reads the newest records alone, and a merger leaves thousands."""
+    recorded: list[dict[str, str]] = []
+    monkeypatch.setattr(rounds, "record_delayed", lambda _, plan: recorded.append(plan.delayed))
+    now = [0.0]
+    made = Played(history.settings, cast(Any, None), clock=lambda: now[0])
+    plan = replace(history.plan(), tables=(), delayed={A: "it has no key"})
+    for now[0] in (0.0, 60.0, rounds.DELAYED_AGAIN_S, rounds.DELAYED_AGAIN_S + 60):
+        made._note_delayed(plan, [A, B])
+    assert recorded == [plan.delayed] * 2
+    made._note_delayed(replace(plan, delayed={A: "another reason"}), [A])
+    made._note_delayed(replace(plan, delayed={}), [A])
+    made._note_delayed(plan, [A])
+    assert [one[A] for one in recorded[2:]] == ["another reason", "it has no key"]
