@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tideline.contract.plan import PlannedSwap
 from tideline.contract.receipt import Outcome, TableReceipt
+from tideline.control.reservation import Reservation
 from tideline.planner import begin_rebuild, next_step
 from tideline.planner.registration import register
 from tideline.planner.runs import store_receipt
@@ -33,7 +34,10 @@ def run(settings: Settings, table: str, options: RebuildOptions) -> int:
         restart=options.restart or options.restart_before_0_2,
     )
     say(f"rebuild {record.build} of {table}, as {record.mode.value}")
-    with spark_session(settings, "rebuild") as session:
+    with (
+        spark_session(settings, "rebuild") as session,
+        Reservation(settings, record.table, say) as reservation,
+    ):
         for _ in range(STEPS_MAX):
             plan = next_step(settings, record, accept_differences=options.accept_differences)
             if plan is None:
@@ -43,6 +47,8 @@ def run(settings: Settings, table: str, options: RebuildOptions) -> int:
             if plan.delayed:
                 print_delayed(plan)
                 return EXIT_FAILED
+            if plan.swaps and reservation.begin():
+                continue  # A merger stands still from here on, not where it stood.
             for step in plan.tables:
                 say(f"building up to manifest {step.to_manifest}: {len(step.parts)} parts")
             for swap in plan.swaps:

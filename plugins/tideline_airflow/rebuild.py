@@ -2,7 +2,8 @@
 
 It may be killed anywhere and tried again: the next step follows from the tables and the chain, and
 a rebuild that is under way is joined. Each step holds a slot of the pool that merges hold, so
-merges of the live table wait while it runs.
+merges of the live table wait while it runs. A merger, which holds none, leaves the table alone from
+the first try to swap it.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class RebuildOperator(PlanJobOperator):
 
     @clear_errors
     def execute(self, context: Any) -> Any:
+        from tideline.control.reservation import Reservation
         from tideline.planner import begin_rebuild, next_step
 
         hook = TidelineHook(self.config)
@@ -83,13 +85,16 @@ class RebuildOperator(PlanJobOperator):
         self.log.info("rebuild %d of %s, as %s", record.build, name, record.mode.value)
         done: list[str] = []
         accept = flag_of(self.accept_differences)
-        while plan := next_step(hook.settings, record, accept_differences=accept):
-            if plan.delayed:
-                raise AirflowFailException(log_line("; ".join(plan.delayed.values())))
-            if len(done) == STEPS_MAX:
-                raise AirflowException("the table is merged faster than it can be rebuilt")
-            self._step(hook, plan.plan_id, context)
-            done.append(plan.plan_id)
+        with Reservation(hook.settings, record.table, self.warn) as reservation:
+            while plan := next_step(hook.settings, record, accept_differences=accept):
+                if plan.delayed:
+                    raise AirflowFailException(log_line("; ".join(plan.delayed.values())))
+                if len(done) == STEPS_MAX:
+                    raise AirflowException("the table is merged faster than it can be rebuilt")
+                if plan.swaps and reservation.begin():
+                    continue  # A merger stands still from here on, not where it stood.
+                self._step(hook, plan.plan_id, context)
+                done.append(plan.plan_id)
         self.register(hook, [record.table])
         mode = record.mode.value
         return {"table": record.table, "build": record.build, "mode": mode, "plans": done}

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.definitions.param import process_params
+from msgspec.structs import replace
 
 from tests.airflow.task_context import TaskContext
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
+from tideline.control.reservation import Reservation
 from tideline_airflow import forms
 from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.identity import identity_of
@@ -30,6 +32,7 @@ class Steps:
     def __init__(self) -> None:
         self.outcomes: list[Outcome | None] = []
         self.delayed: dict[str, str] = {}
+        self.swaps = False
         self.ran: list[str] = []
         self.began: list[dict[str, Any]] = []
 
@@ -40,7 +43,9 @@ class Steps:
     def next(self, settings: Any, record: Any, **given: Any) -> Plan | None:
         if len(self.ran) == len(self.outcomes) and not self.delayed:
             return None
-        return Plan(f"step-{len(self.ran)}", "shop", "one", "s3://x", 5, (), delayed=self.delayed)
+        swaps = cast(Any, ("swap",) if self.swaps else ())
+        made = Plan(f"step-{len(self.ran)}", "shop", "one", "s3://x", 5, (), delayed=self.delayed)
+        return replace(made, swaps=swaps)
 
     def submit(self, operator: Any, hook: Any, plan_id: str, context: Any) -> Receipt | None:
         self.ran.append(plan_id)
@@ -75,6 +80,21 @@ def test_steps_are_run_until_there_is_none(rebuild: RebuildOperator, steps: Step
     asked = identity_of(TaskContext(rebuild).values).name
     wanted = {"mode": Mode.HISTORY, "since_dump": False, "restart": True, "asked": asked}
     assert steps.began == [wanted]
+
+
+def test_a_swap_is_planned_again_once_a_merger_has_left_the_table_alone(
+    rebuild: RebuildOperator, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[int] = []
+
+    def begin(_: Reservation) -> bool:
+        began.append(len(steps.ran))
+        return len(began) == 1
+
+    monkeypatch.setattr(Reservation, "begin", begin)
+    steps.outcomes, steps.swaps = [Outcome.APPLIED], True
+    assert rebuild.execute(TaskContext(rebuild).values)["plans"] == ["step-0"]
+    assert began == [0, 0]
 
 
 def test_a_retry_asks_for_the_same(rebuild: RebuildOperator, steps: Steps) -> None:

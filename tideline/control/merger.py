@@ -6,6 +6,8 @@
     tideline:{pipeline}:merger           its status, JSON, expires
     tideline:{pipeline}:merges           sorted set: ids of plans that it is asked to run or runs →
                                          when they came, µs
+    tideline:{pipeline}:merger:reserved  sorted set: tables that a rebuild is about to swap → when
+                                         it last said so, µs
 
 None of it decides what a table holds: plans and receipts are in the store, and a table's own log
 refuses what was applied. With all of it lost, two may merge for a moment (one of them in vain), a
@@ -53,7 +55,8 @@ class MergerStatus(msgspec.Struct, frozen=True):
 
     ``starting``: it has no Spark session yet, or replaces a sick one (``replaced`` so often, lastly
     because of ``reason``). ``plans`` are those that it runs, ``waiting`` the number of tables with
-    changes to merge, ``failing`` those whose merges fail, with the reason. Times are µs since 1970
+    changes to merge, ``failing`` those whose merges fail, with the reason, ``reserved`` those that
+    it leaves to a rebuild, and does not merge any more. Times are µs since 1970
     by its clock; ``merged_at_us`` is when a table last was merged.
     """
 
@@ -73,6 +76,7 @@ class MergerStatus(msgspec.Struct, frozen=True):
     memory_bytes: int = 0
     replaced: int = 0
     reason: str | None = None
+    reserved: tuple[str, ...] = ()
     version: int = written_version(MERGER_STATUS_VERSION)
     requires: tuple[str, ...] = ()
 
@@ -95,6 +99,10 @@ def merger_key(pipeline: str) -> str:
 
 def merges_key(pipeline: str) -> str:
     return f"tideline:{pipeline}:merges"
+
+
+def reserved_key(pipeline: str) -> str:
+    return f"tideline:{pipeline}:merger:reserved"
 
 
 class MergerClient:
@@ -123,6 +131,16 @@ class MergerClient:
         """Take back what was asked; one that is being run goes on."""
         with redis_errors():
             self._redis.zrem(merges_key(self._pipeline), plan_id)
+
+    def reserve(self, table: str) -> None:
+        """Ask the merger to leave a table alone; to be repeated, see `reservation.RESERVED_S`."""
+        with redis_errors():
+            self._redis.zadd(reserved_key(self._pipeline), {table: time.time_ns() // 1_000})
+
+    def give_back(self, table: str) -> None:
+        """Take that back."""
+        with redis_errors():
+            self._redis.zrem(reserved_key(self._pipeline), table)
 
     def close(self) -> None:
         self._redis.close()
@@ -178,6 +196,22 @@ class MergerQueue:
         names = [(raw, raw.decode(errors="replace")) for raw in found]
         self._remove([raw for raw, name in names if not is_id(name)])
         return [name for _, name in names if is_id(name)]
+
+    def reserved(self) -> dict[str, float]:
+        """Return the tables that are to be left alone, and when each reservation was renewed, by
+        the clock of who did."""
+        with redis_errors():
+            found = cast(
+                "list[tuple[bytes, float]]",
+                self._redis.zrange(reserved_key(self._pipeline), 0, PLANS_MAX - 1, withscores=True),
+            )
+        return {raw.decode(errors="replace"): renewed for raw, renewed in found}
+
+    def lapsed(self, tables: Iterable[str]) -> None:
+        """Remove reservations that no one repeats."""
+        if names := list(tables):
+            with redis_errors():
+                self._redis.zrem(reserved_key(self._pipeline), *names)
 
     def began(self, plans: Iterable[str]) -> None:
         """Record that these plans are run: the next merger runs them again if this one dies."""

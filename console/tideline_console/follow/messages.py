@@ -18,9 +18,9 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of a session process, written while its session answers.
 
     ``plans`` it runs or will run, ``ended`` those that it does no more since the beat before;
-    ``failures_in_a_row`` are table merges that failed since one did
-    not; ``memory_bytes`` is the resident memory of Python and Java. See `MergerStatus` for the
-    others.
+    ``failures_in_a_row`` are table merges that failed since one did not; ``reserved`` tables are
+    left alone by now; ``memory_bytes`` is the resident memory of Python and Java. See
+    `MergerStatus` for the others.
     """
 
     manifest_number: int = 0
@@ -31,13 +31,16 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     ended: tuple[str, ...] = ()
     failing: dict[str, str] = msgspec.field(default_factory=dict)
     failures_in_a_row: int = 0
+    reserved: tuple[str, ...] = ()
     memory_bytes: int = 0
 
 
 class Order(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``run`` these stored plans; ``stop`` once what has begun is at its end."""
+    """``run`` these stored plans; leave the ``reserved`` tables alone, and no others (None: as
+    before); ``stop`` once what has begun is at its end."""
 
     run: tuple[str, ...] = ()
+    reserved: tuple[str, ...] | None = None
     stop: bool = False
 
 

@@ -39,6 +39,7 @@ class SessionProcess:
         self._lines = LineBuffer()
         self.health = SessionHealth(0)
         self.plans = OpenPlans()
+        self.reserved: list[str] = []
 
     @property
     def pid(self) -> int:

@@ -60,7 +60,8 @@ class _PlanEnded:
 
 
 class Rounds:
-    """The rounds of one session. `run` is called by one thread; `ask` and `beat` by any."""
+    """The rounds of one session. `run` is called by one thread; `ask`, `reserve` and `beat` by
+    any."""
 
     def __init__(
         self,
@@ -85,6 +86,7 @@ class Rounds:
         self._plans = ThreadPoolExecutor(thread_name_prefix="plan", max_workers=64)
         self._open: dict[str, Plan] = {}
         self._asked: dict[str, Plan | None] = {}
+        self._reserved: frozenset[str] = frozenset()
         self._over: deque[str] = deque()
         self._stopping = False
         self._delayed: dict[str, tuple[str, float]] = {}
@@ -142,9 +144,15 @@ class Rounds:
         self._asked.setdefault(plan_id, None)
         self._events.put(None)
 
+    def reserve(self, tables: Iterable[str]) -> None:
+        """Leave these tables to rebuilds, and no others: no plan of our own merges them."""
+        self._reserved = frozenset(tables)
+        self._events.put(None)
+
     def beat(self) -> Beat:
         """Return the state."""
         tail = self._planner.tail
+        left = (name for name in self._reserved if self._backlog.holder(name) is None)
         ended = [self._over.popleft() for _ in range(len(self._over))]
         return Beat(
             manifest_number=0 if tail is None else tail.manifest_number,
@@ -155,6 +163,7 @@ class Rounds:
             ended=tuple(ended),
             failing=self._backlog.failing,
             failures_in_a_row=self._streak,
+            reserved=tuple(sorted(left)),
         )
 
     def _take(self, timeout_s: float) -> None:
@@ -208,9 +217,8 @@ class Rounds:
         """Start plans while threads would run out of tables."""
         if self._stopping or self._backlog.held >= self._threads:
             return
-        self._dispatch_asked(self._backlog.due(self._planner.state, self._clock()))
-        tail = self._planner.tail
-        due = self._backlog.due(self._planner.state, self._clock())
+        self._dispatch_asked(self._due())
+        tail, due = self._planner.tail, self._due()
         if tail is None or not due:
             return
         for names, plan in self._planner.of(due, tail, self._not_planned):
@@ -219,6 +227,10 @@ class Rounds:
             self._note_delayed(plan, names)
             for part in parts_of(plan, self._backlog.split(plan)):
                 self._start(self._planner.stored(part), tables_of(part))
+
+    def _due(self) -> list[str]:
+        due = self._backlog.due(self._planner.state, self._clock())
+        return [name for name in due if name not in self._reserved]
 
     def _not_planned(self, table: str, why: str) -> None:
         self._backlog.not_planned(table, why, self._clock())

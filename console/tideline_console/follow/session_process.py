@@ -73,6 +73,8 @@ def _orders(rounds: Rounds) -> None:
             order = msgspec.json.decode(raw, type=Order)
             for plan_id in order.run:
                 rounds.ask(plan_id)
+            if order.reserved is not None:
+                rounds.reserve(order.reserved)
             if order.stop:
                 stopping = True
                 rounds.stop()

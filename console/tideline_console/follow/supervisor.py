@@ -21,6 +21,7 @@ import structlog
 
 from tideline.contract.errors import Unavailable
 from tideline.control.merger import Lease, MergerQueue, MergerStatus
+from tideline.control.reservation import ReservedTables
 from tideline.settings import Settings
 from tideline.system import RealSystem
 from tideline_capture.stopping import stop_on_signals
@@ -77,6 +78,7 @@ class Supervisor:
         self._reason: str | None = None
         self._started_at_us = time.time_ns() // 1_000
         self._handed_s = float("-inf")
+        self._reserved = ReservedTables()
 
     def run(self) -> int:
         """Wait for the lease, merge while it is held; return the exit status."""
@@ -163,6 +165,7 @@ class Supervisor:
         if time.monotonic() - self._handed_s < RENEW_S:
             return
         self._handed_s = time.monotonic()
+        self._hand_on_reserved(process)
         asked = self._try(self._queue.asked)
         if asked is None:
             return
@@ -174,6 +177,15 @@ class Supervisor:
             plans.recorded(begun)
         if over and self._did(lambda: self._queue.ended(over)):
             plans.removed(over)
+
+    def _hand_on_reserved(self, process: SessionProcess) -> None:
+        reserved, lapsed = self._reserved.at(self._try(self._queue.reserved), time.monotonic())
+        if lapsed:
+            self._try(lambda: self._queue.lapsed(lapsed))
+        if reserved != process.reserved:
+            log.info("tables are left to rebuilds", tables=reserved)
+            process.give(Order(reserved=tuple(reserved)))
+            process.reserved = reserved
 
     def _holds(self, beat: Beat | None) -> bool:
         """Renew the lease and publish the status where that is due; return whether the lease may
@@ -216,6 +228,7 @@ class Supervisor:
             memory_bytes=known.memory_bytes,
             replaced=self._replaced,
             reason=self._reason,
+            reserved=known.reserved,
         )
 
     def _did(self, call: Callable[[], None]) -> bool:

@@ -17,6 +17,7 @@ from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan, PlannedSwap
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
+from tideline.control.reservation import Reservation
 from tideline_console import rebuild
 from tideline_console.app import app
 from tideline_console.arguments import RebuildOptions
@@ -110,6 +111,27 @@ def test_what_is_not_compared_is_said(
     reported = capsys.readouterr().out
     assert "comparing and swapping at manifest 5" in reported
     assert "without comparing: the live table cannot go on from manifest 2" in reported
+
+
+def test_a_swap_is_planned_again_once_a_merger_has_left_the_table_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, it was merged every few seconds: the first plan's swap would be refused."""
+    schema = schema_of(T, {"id": "int32"}, ["id"])
+    swap = PlannedSwap(T, "live", "beside", schema, 5, 9, "app", "app", 3)
+    script = Script(
+        monkeypatch, step(), answer(Outcome.APPLIED), step(swaps=(swap,)),
+        step(), answer(Outcome.APPLIED), step(swaps=(swap,)), answer(Outcome.APPLIED), None,
+    )  # fmt: skip
+    began: list[int] = []
+
+    def begin(made: Reservation) -> bool:
+        began.append(script.ran)
+        return len(began) == 1
+
+    monkeypatch.setattr(Reservation, "begin", begin)
+    assert run(History(tmp_path).settings, T, RebuildOptions()) == 0
+    assert (began, script.ran) == ([1, 2], 3)
 
 
 def test_a_mode_that_is_none_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.planner.history_parts": POOL,
     "tideline.planner.rebuilds": frozenset({"time", "uuid"}),
     "tideline.planner.runs": POOL | {"time"},
+    "tideline.control.reservation": frozenset({"threading", "time"}),
     # The worker's edge; inside of it is the core.
     "tideline_capture.app": frozenset({"redis", "socket", "sys"}),
     "tideline_capture.logs": frozenset({"stamina", "threading"}),

@@ -238,3 +238,23 @@ def test_a_table_that_stays_delayed_stays_on_record(
     made._note_delayed(replace(plan, delayed={}), [A])
     made._note_delayed(plan, [A])
     assert [one[A] for one in recorded[2:]] == ["another reason", "it has no key"]
+
+
+def test_a_reserved_table_is_left_alone_once_its_merge_has_ended(history: History) -> None:
+    """A rebuild swaps it, for which it has to stand still."""
+    with following(history) as made:
+        poll("both are merged", lambda: made.beat().tables_merged == 2)
+        gate = made.gates[A] = threading.Event()
+        history.commit(Row(A, "c", {"id": 1}))
+        poll("it is being merged", lambda: made._backlog.holder(A) is not None)
+        made.reserve([A])
+        assert made.beat().reserved == ()
+        gate.set()
+        poll("it is left alone", lambda: made.beat().reserved == (A,))
+        merged = len([p for p in made.ran if p.tables[0].table == A])
+        history.commit(Row(A, "c", {"id": 2}), Row(B, "c", {"id": 2}))
+        poll("the other goes on", lambda: applied(made, B) == history.last_number)
+        poll("nothing is under way", lambda: not made._open)
+        assert len([p for p in made.ran if p.tables[0].table == A]) == merged
+        made.reserve([])
+        poll("it is merged again", lambda: applied(made, A) == history.last_number)

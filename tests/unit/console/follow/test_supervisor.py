@@ -21,6 +21,9 @@ class Queue:
         self.away = ""
         self.plans: set[str] = set()
 
+    def reserved(self) -> dict[str, float]:
+        return {}
+
     def asked(self) -> list[str]:
         return sorted(self.plans)
 
@@ -42,7 +45,7 @@ def test_what_redis_did_not_take_is_given_to_it_again(monkeypatch: pytest.Monkey
     monkeypatch.setattr(supervisor, "RENEW_S", 0.0)
     queue, plans = Queue(), OpenPlans()
     made = Supervisor(cast(Any, None), cast(Any, queue), "m", cast(Any, None))
-    process = cast(Any, SimpleNamespace(plans=plans, give=lambda order: None))
+    process = cast(Any, SimpleNamespace(plans=plans, reserved=[], give=lambda order: None))
     plans.note(Beat(plans=("own",)))
     queue.away = "began"
     made._hand_on(process)
