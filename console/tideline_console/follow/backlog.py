@@ -161,11 +161,11 @@ class Backlog:
         them. ``names`` replaces the earlier ones."""
         self._wanted = set(names)
 
-    def ended(self, receipt: TableReceipt, plan_id: str, now_s: float) -> None:
-        """Record a table's end: another plan may hold it. A plan that did not hold it only looked,
-        and says nothing new."""
+    def ended(self, receipt: TableReceipt, plan_id: str, now_s: float) -> bool:
+        """Record a table's end: another plan may hold it. Return False for a plan that did not hold
+        it, only looked, and says nothing new."""
         if self._held.get(receipt.table) != plan_id:
-            return
+            return False
         del self._held[receipt.table]
         table = self._of(receipt.table)
         table.seconds = receipt.seconds
@@ -178,6 +178,7 @@ class Backlog:
         else:
             table.failed_plan = plan_id
             self._again(table, now_s, receipt.error or receipt.outcome.value)
+        return True
 
     def broken_off(self, names: Iterable[str], why: str, now_s: float) -> None:
         """Record that a plan ended without receipts of these tables."""

@@ -183,7 +183,8 @@ class Rounds:
             self._note_plan(event)
 
     def _note_table(self, receipt: TableReceipt, plan_id: str) -> None:
-        self._backlog.ended(receipt, plan_id, self._clock())
+        if not self._backlog.ended(receipt, plan_id, self._clock()):
+            return
         figures = {"table": receipt.table, "seconds": round(receipt.seconds, 1)}
         if receipt.outcome is Outcome.FAILED:
             # Another session mends no part, and no setting.

@@ -141,7 +141,7 @@ def test_a_plan_that_was_asked_for_is_run_where_it_is_not_refused() -> None:
     backlog.hold(["a"], "next")
     assert backlog.ready(asked, []) and backlog.unreached(asked) == ["b"], "it only looks at a"
     backlog.hold(["b"], "p")
-    backlog.ended(receipt("a", Outcome.ALREADY_APPLIED), "p", 0.0)
+    assert not backlog.ended(receipt("a", Outcome.ALREADY_APPLIED), "p", 0.0)
     assert backlog.holder("a") == "next"
 
 
