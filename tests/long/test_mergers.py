@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +20,8 @@ from tests.fixtures.capture import Pipeline, PipelineFactory, poll
 from tests.fixtures.services import Database
 from tideline.control.merger import MergerClient, MergerStatus
 from tideline.planner import applied_state
+from tideline_console import rebuild
+from tideline_console.arguments import RebuildOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 SESSION = "tests.support.merger_session"
@@ -169,6 +172,42 @@ def test_a_merger_that_slept_in_a_merge_applies_nothing_twice(
     wait_equal(pipeline)
     for merger in (second, first):
         merger.stop()
+    worker.terminate()
+
+
+@pytest.mark.timeout(3000)
+def test_a_table_that_changes_all_the_time_is_rebuilt(
+    pipeline: Pipeline[Database],
+    begin: Callable[[str], Merger],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its swap needs it to stand still, while the merger merges it every few seconds."""
+    change(pipeline, 0)
+    worker = pipeline.start()
+    merger = begin("a")
+    wait_equal(pipeline)
+    monkeypatch.setattr(rebuild, "STEPS_MAX", 12)
+    ended = threading.Event()
+
+    def go_on() -> None:
+        number = 100
+        while not ended.wait(0.3):
+            change(pipeline, number := number + 10)
+
+    changes = threading.Thread(target=go_on)
+    changes.start()
+    try:
+        code = rebuild.run(pipeline.settings, "public.a", RebuildOptions())
+    finally:
+        ended.set()
+        changes.join()
+    printed = capsys.readouterr().out
+    assert code == 0, printed
+    assert "comparing and swapping" in printed
+    assert "left to rebuilds" in merger.output()
+    wait_equal(pipeline)
+    merger.stop()
     worker.terminate()
 
 
