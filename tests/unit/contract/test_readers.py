@@ -77,6 +77,12 @@ def test_a_step_stops_for_the_feature_that_it_needs(step: ColumnStep, feature: F
     assert not obstacle(lacking={feature: ("x",)}, ignores=(step.kind,))
 
 
+def test_each_feature_of_an_added_column_stops() -> None:
+    step = ColumnStep(StepKind.ADD, "a b", type="timestamp_ntz")
+    for feature in (Feature.COLUMN_MAPPING, Feature.TIMESTAMP_NTZ):
+        assert Policy(lacking={feature: ("x",)}).obstacle(step) is not None, feature
+
+
 def test_a_log_keeps_what_the_source_drops() -> None:
     lacks = {Feature.COLUMN_MAPPING: ("x",)}
     for mode in Mode:

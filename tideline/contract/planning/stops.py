@@ -48,10 +48,10 @@ class Policy(msgspec.Struct, frozen=True, rename={"stops_at": "parks"}):
         }
         if moved in fixed.get(step.kind, ()):
             return Obstacle(f"the warehouse's table is {self.layout}", _OTHER_LAYOUT)
-        needed = _needed(step, self.mode)
-        if needed is None or needed not in self.lacking:
-            return None
-        return Obstacle(unread(needed, self.lacking[needed]), _OTHER_READERS)
+        for feature in _needed(step, self.mode):
+            if feature in self.lacking:
+                return Obstacle(unread(feature, self.lacking[feature]), _OTHER_READERS)
+        return None
 
 
 class Obstacle(msgspec.Struct, frozen=True):
@@ -71,18 +71,18 @@ _OTHER_READERS = (
 )
 
 
-def _needed(step: ColumnStep, mode: Mode) -> Feature | None:
-    """Return the feature that a target needs to follow a step."""
+def _needed(step: ColumnStep, mode: Mode) -> list[Feature]:
+    """Return the features that a target needs to follow a step."""
     if step.kind is StepKind.RENAME:
-        return Feature.COLUMN_MAPPING
+        return [Feature.COLUMN_MAPPING]
     if step.kind is StepKind.DROP and mode in (Mode.CURRENT, Mode.SOFT_DELETES):
         # Emptied by metadata alone; the other modes keep the values of the past.
-        return Feature.COLUMN_MAPPING
+        return [Feature.COLUMN_MAPPING]
     if step.kind is StepKind.WIDEN:
-        return Feature.TYPE_WIDENING
+        return [Feature.TYPE_WIDENING]
     if step.kind is StepKind.ADD:
-        return next(iter(features_of_column(step.column, step.type)), None)
-    return None
+        return features_of_column(step.column, step.type)
+    return []
 
 
 FOLLOW_ALL = Policy()
