@@ -6,6 +6,7 @@ Only an exception's class and condition (``[CAST_OVERFLOW]``) leave this module,
 from __future__ import annotations
 
 import itertools
+import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +46,8 @@ _UNREADABLE = (
     "is not a Parquet file",
 )
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")
-_NAME_TOO_LONG = "File name too long"
+_UNMAPPABLE = "unmappable characters"
+"""Java's locale lacks a character of a file's name: the value of a partition column is in it."""
 _MENDABLE = (
     # The store, or the network.
     "ConnectException",
@@ -69,6 +71,7 @@ _MENDABLE = (
     "ExecutorLostFailure",
     "FetchFailed",
 )
+_PARTITION = re.compile(r"([^/=]+)=[^/]*(?=/)")
 _NO_MEMORY = ("OutOfMemoryError", "CANNOT_ACQUIRE_MEMORY")
 _JVM_GONE = (Py4JNetworkError, ConnectionError, EOFError)
 """Exceptions that a call into Java raises when no Java process answers."""
@@ -114,16 +117,16 @@ def explain(error: Exception, doing: str) -> TidelineError:
         )
     if REFUSED in text:
         return Misconfigured(
-            "a row has an empty text, or __HIVE_DEFAULT_PARTITION__, in a partition column, where"
-            f" it would become NULL, while {doing}",
+            "a row has a text in a partition column that is not kept there (an empty one,"
+            " __HIVE_DEFAULT_PARTITION__, one with a NUL character, or too long for the name of a"
+            f" folder) while {doing}",
             hint="leave that column out of partition_by, and run `tideline rebuild` if the table is"
             " made (docs/LAYOUT.md); the table is as it was",
         )
-    if _NAME_TOO_LONG in text:
+    if _UNMAPPABLE in text:
         return Misconfigured(
-            f"a name is longer than the file system takes while {doing}: that of a partition, with"
-            " its value",
-            hint="leave a column with such long texts out of partition_by (docs/LAYOUT.md)",
+            f"Java cannot write the name of a partition's folder in its locale while {doing}",
+            hint="run merges with LC_ALL=C.UTF-8, and executors too; the table is as it was",
         )
     if is_conflict(error):
         return Unavailable(f"other writers of the table were faster while {doing}: {names}")
@@ -160,7 +163,8 @@ def unexpected(error: Exception, doing: str) -> TidelineError:
 
 
 def _file_of(error: Exception) -> str | None:
-    """Return the unreadable file, where Spark names it in a parameter of its condition."""
+    """Return the unreadable file, where Spark names it in a parameter of its condition; without the
+    values of partition columns, which are names of its folders."""
     for one in _with_causes(error):
         try:
             parameters = dict(one.getMessageParameters() or {})
@@ -168,7 +172,7 @@ def _file_of(error: Exception) -> str | None:
             continue
         for name in ("path", "file"):
             if name in parameters:
-                return str(parameters[name])
+                return _PARTITION.sub(r"\1=…", str(parameters[name]))
     return None
 
 

@@ -1,17 +1,18 @@
 """The values of partition columns: those that cannot be kept are refused, others narrow a merge.
 
 Delta keeps a partition's value as the name of a folder. Two texts come back as NULL: the empty one,
-and the one that stands for NULL. A row with such a text is refused, with the whole merge: it must
-not become another row in silence.
+and the one that stands for NULL. Others no folder can be named by. A row with such a text is
+refused, with the whole merge: it must not become another row in silence.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from datetime import date
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tideline.contract.errors import Misconfigured
@@ -23,6 +24,12 @@ from tideline_spark.schemas import literal, quote
 
 NOT_KEPT = ("", "__HIVE_DEFAULT_PARTITION__")
 """Texts that are NULL when they are read back."""
+_FOLDER_BYTES_MAX = 255
+"""The limit of file systems for a folder's name: the column's, ``=``, and the value."""
+_MAPPED_BYTES = 40
+"""The length of a column's name in files under column mapping."""
+_ESCAPED = r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]"""
+"""Characters that Spark writes as three in a folder's name (`ExternalCatalogUtils`)."""
 REFUSED = "TIDELINE_PARTITION_VALUE"
 """The text of the failure of a row with one of these (`failures.explain`)."""
 VALUES_MAX = 100
@@ -54,7 +61,7 @@ def kept_values(changes: DataFrame, table: TablePlan) -> DataFrame:
         return changes
     return changes.select(
         *(
-            F.when(col(name).isin(*NOT_KEPT), F.raise_error(F.lit(REFUSED)).cast("string"))
+            F.when(_lost(name), F.raise_error(F.lit(REFUSED)).cast("string"))
             .otherwise(col(name))
             .alias(name)
             if name in texts
@@ -62,6 +69,17 @@ def kept_values(changes: DataFrame, table: TablePlan) -> DataFrame:
             for name in changes.columns
         )
     )
+
+
+def _lost(name: str) -> Column:
+    """Return whether no folder keeps the text: it is read as NULL, has a NUL, which Spark does not
+    escape, or is too long. Names of columns are escaped like values."""
+    own = len(re.sub(_ESCAPED, "%00", name).encode())
+    left = _FOLDER_BYTES_MAX - 1 - max(own, _MAPPED_BYTES)
+    escaped = F.regexp_replace(col(name), _ESCAPED, "%00")
+    # The first term spares most texts the second.
+    long = (F.octet_length(col(name)) * 3 > left) & (F.octet_length(escaped) > left)
+    return col(name).isin(*NOT_KEPT) | col(name).contains("\0") | long
 
 
 def narrowed(session: SparkSession, table: TablePlan, rows: RowMerge) -> RowMerge:

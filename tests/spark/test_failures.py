@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tideline.contract.errors import CorruptData, Unavailable
+from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 from tideline_spark.failures import SparkFailure, explain, is_conflict
 
 if TYPE_CHECKING:
@@ -56,3 +56,20 @@ def test_a_lost_race_is_told_apart() -> None:
 )
 def test_an_unreadable_part_is_corrupt(text: str) -> None:
     assert isinstance(explain(RuntimeError(text), "merging"), CorruptData)
+
+
+def test_a_file_is_named_without_the_values_of_its_partitions() -> None:
+    class Unreadable(RuntimeError):
+        def getMessageParameters(self) -> dict[str, str]:
+            return {"path": "s3a://b/w/public/t/area=[SECRET]/day=[SECRET]/part-1.parquet"}
+
+    error = explain(Unreadable("[FAILED_READ_FILE.NO_HINT]"), "merging")
+    assert "s3a://b/w/public/t/area=…/day=…/part-1.parquet" in error.message
+    assert "SECRET" not in error.message
+
+
+def test_a_locale_without_the_characters_of_a_partition_is_named() -> None:
+    text = "InvalidPathException: Malformed input or input contains unmappable characters: [SECRET]"
+    error = explain(RuntimeError(text), "merging")
+    assert isinstance(error, Misconfigured) and "LC_ALL" in str(error.hint)
+    assert "SECRET" not in str(error)

@@ -36,7 +36,9 @@ LAYOUTS: Mapping[str, Mapping[str, Any]] = {
     "clusters": {"cluster_by": ["region", "id"]},
     "whole": {"partition_by": ["region", "day"], "deletion_vectors": False},
 }
-HOSTILE = ("a/b=c", "..", "'; \\", "é😀 ", "%2F", "null", "\n\t", "${x}", "x" * 200, None, "ok")
+HOSTILE = ("a/b=c", "..", "'; \\", "é😀 ", "%2F", "null", "\n\t", "${x}", "x" * 214, None, "ok")
+NOT_KEPT = ("", "a\0b", "/" * 72, "x" * 215, "__HIVE_DEFAULT_PARTITION__")
+"""… and texts that no folder keeps: these would be NULL, or no name of one."""
 ORDINARY = (
     *((Mode.CURRENT, name) for name in ("plain", "parts", "clusters")),
     *((Mode.HISTORY, name) for name in ("plain", "parts")),
@@ -161,10 +163,10 @@ def order(op: str, key: int, status: str | None = None, note: str = "") -> Row:
     return Row(ORDERS, op, {"id": key, "status": status, "note": note})
 
 
-def test_a_text_that_would_become_null_is_refused(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_text_that_no_folder_keeps_is_refused(tmp_path: Path, spark: SparkSession) -> None:
     history = History(tmp_path, tables={ORDERS: {"partition_by": ["status"]}})
     history.commit(Shaped(SCHEMA), order("c", 1, "new"))
-    for text in ("", "__HIVE_DEFAULT_PARTITION__"):
+    for text in NOT_KEPT:
         history.commit(order("c", 2, text))
         (receipt,) = history.merge(spark).tables
         assert receipt.outcome is Outcome.FAILED
@@ -173,10 +175,7 @@ def test_a_text_that_would_become_null_is_refused(tmp_path: Path, spark: SparkSe
         assert "partition_by" in str(receipt.hint)
     choose(history)
     history.merge(spark)
-    assert [row["status"] for row in history.rows(spark, ORDERS)] == [
-        "new",
-        "__HIVE_DEFAULT_PARTITION__",
-    ]
+    assert [row["status"] for row in history.rows(spark, ORDERS)] == ["new", NOT_KEPT[-1]]
 
 
 def test_rebuilds_give_a_table_its_layout(
