@@ -7,18 +7,18 @@ refused, with the whole merge: it must not become another row in silence.
 
 from __future__ import annotations
 
-import dataclasses
 import re
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.plan import TablePlan
 from tideline.contract.types import Kind
-from tideline_spark.formats.statements import RowMerge, of_target
+from tideline_spark.fold import Shape, occurrences
 from tideline_spark.schemas import column as col
 from tideline_spark.schemas import literal, quote
 
@@ -33,7 +33,7 @@ _ESCAPED = r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]"""
 REFUSED = "TIDELINE_PARTITION_VALUE"
 """The text of the failure of a row with one of these (`failures.explain`)."""
 VALUES_MAX = 100
-"""A merge of rows for more partitions than this is not narrowed."""
+"""A merge of rows for more partitions than this reads all."""
 
 
 def check_columns(table: TablePlan) -> None:
@@ -82,26 +82,31 @@ def _lost(name: str) -> Column:
     return col(name).isin(*NOT_KEPT) | col(name).contains("\0") | long
 
 
-def narrowed(session: SparkSession, table: TablePlan, rows: RowMerge) -> RowMerge:
-    """Return the merge with the partitions of its rows named, so that others are not read.
+def partitions_of(changes: DataFrame, table: TablePlan, *, moved: bool) -> dict[str, list[str]]:
+    """Return the values, as SQL, that the partition columns among the key's have in ``changes``,
+    in keys before them too where any row ``moved``: rows of other partitions have none of the keys.
 
-    Only by columns of the key, which equal rows have in common, and where no row is changed that
-    the source lacks: the result is the same. Reads the merge's source once more.
+    Empty where that is of no use: without such columns, for too many values, and in a plan that
+    ends rows of which it holds no change, in any partition. One small job.
     """
     names = [name for name in table.layout.partition_by if name in table.schema.key]
-    if not names or rows.unmatched is not None:
-        return rows
-    listed = ", ".join(map(quote, names))
-    found = session.sql(
-        f"SELECT DISTINCT {listed} FROM {rows.source} LIMIT {VALUES_MAX + 1}"  # noqa: S608  quoted
-    ).collect()
+    if not names or table.create or table.ends or table.delete_before is not None:
+        return {}
+    keys = occurrences(changes, Shape(table.schema, moved=moved))
+    found = keys.select(*map(col, names)).distinct().limit(VALUES_MAX + 1).collect()
     if len(found) > VALUES_MAX:
-        return rows
-    conditions = [rows.on]
-    for at, name in enumerate(names):
-        values = sorted({_literal(row[at]) for row in found})
-        conditions.append(f"{of_target(name)} IN ({', '.join(values)})" if values else "false")
-    return dataclasses.replace(rows, on=" AND ".join(conditions))
+        return {}
+    return {name: sorted({_literal(row[at]) for row in found}) for at, name in enumerate(names)}
+
+
+def partition_bounds(partitions: Mapping[str, Sequence[str]], prefix: str = "") -> list[str]:
+    """Return conditions by which files of other partitions are skipped. ``prefix`` is put before
+    the column's name."""
+    return [
+        f"{prefix}{quote(name)} IN ({', '.join(values)})"
+        for name, values in partitions.items()
+        if values
+    ]
 
 
 def _literal(value: Any) -> str:

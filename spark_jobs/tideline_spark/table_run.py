@@ -33,7 +33,7 @@ from tideline_spark.formats.state import RowCounts, TableWords, TargetSnapshot, 
 from tideline_spark.local_parts import LocalParts, is_small, read_local, tune
 from tideline_spark.modes import mode_of
 from tideline_spark.modes.base import Work
-from tideline_spark.partition_values import kept_values
+from tideline_spark.partition_values import kept_values, partitions_of
 from tideline_spark.pending import Keys, pending_rows
 from tideline_spark.plan_checks import (
     astray,
@@ -190,17 +190,21 @@ class TableRun:
         mode = mode_of(self._table)
         ready = self._ready(snapshot, commit_metadata, since)
         table, stands = ready.table, ready.stands
+        changes, partitions = self._changes(table, stands), dict[str, list[str]]()
+        if self._local is not None:
+            partitions = partitions_of(changes, table, moved=parts.has_moves(table))
         work = Work(
             table=table,
             session=self._session,
             target=self._target,
             snapshot=ready.snapshot,
             commit_metadata=commit_metadata,
-            changes=self._changes(table, stands),
+            changes=changes,
             damage=unhealed(snapshot, since),
             before_commit=self._check_still_here,
             stands=stands,
             local=self._local is not None,
+            partitions=partitions,
         )
         self._lineage = column_lineage(msgspec.structs.replace(table, changes=self._table.changes))
         counts = mode.commit(work)

@@ -242,12 +242,15 @@ def test_a_column_of_the_layout_stops_the_table_before_it_goes(
     assert [(row["id"], row["status"]) for row in found] == [(key, None) for key in (0, 1, 2, 9)]
 
 
+@pytest.mark.parametrize(
+    "mode", [Mode.CURRENT, pytest.param(Mode.SOFT_DELETES, marks=pytest.mark.long), Mode.HISTORY]
+)
 def test_a_small_merge_reads_only_the_partitions_of_its_rows(
-    tmp_path: Path, spark: SparkSession
+    tmp_path: Path, spark: SparkSession, mode: Mode
 ) -> None:
     """Where a partition column is part of the key: files of others are not even there."""
     table = "public.keyed"
-    history = History(tmp_path, tables={table: {"partition_by": ["area"]}})
+    history = History(tmp_path, tables={table: {"partition_by": ["area"], "mode": mode.value}})
     history.commit(Shaped(schema_of(table, COLUMNS, KEY)))
     areas = ("it's \\ ${x}", "b", "c")
     values = [{"area": area, "id": key} for area in areas for key in (1, 2)]
@@ -265,6 +268,11 @@ def test_a_small_merge_reads_only_the_partitions_of_its_rows(
     (receipt,) = history.merge(spark).tables
     assert receipt.outcome is Outcome.APPLIED, receipt.error
     (tmp_path / "away").rename(away)
-    found = [(row["area"], row["id"], row["note"]) for row in history.rows(spark, table)]
+    live = [
+        row
+        for row in history.rows(spark, table)
+        if row.get("_tl_current", True) and not row.get("_tl_deleted")
+    ]
+    found = [(row["area"], row["id"], row["note"]) for row in live]
     expected = [(areas[0], 1, "kept"), ("b", 1, None), ("b", 9, None), ("c", 1, None)]
     assert sorted(found, key=repr) == sorted([*expected, ("c", 2, None)], key=repr)

@@ -7,8 +7,8 @@ back. So a mode may be killed, repeated or raced, as long as it commits once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,8 +19,8 @@ from tideline.contract.table_layout import TableLayout
 from tideline.contract.target_properties import lasting_properties, owner_properties
 from tideline_spark.formats.base import Target
 from tideline_spark.formats.state import RowCounts, TargetSnapshot
-from tideline_spark.formats.statements import RowMerge
-from tideline_spark.partition_values import check_columns, narrowed
+from tideline_spark.formats.statements import TARGET, RowMerge
+from tideline_spark.partition_values import check_columns, partition_bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Work:
     ``snapshot`` of an existing table does. ``damage`` names changes by others that are not
     repaired. ``before_commit`` must be called right before the statement that commits. ``stands``:
     how the target's columns differ from the source's. ``local``: the changes lie in the driver, and
-    repeated reads give the same rows.
+    repeated reads give the same rows. ``partitions``: as `partitions_of` returns them.
     """
 
     table: TablePlan
@@ -44,6 +44,7 @@ class Work:
     before_commit: Callable[[], None]
     stands: TargetColumns = AS_THE_SOURCE
     local: bool = False
+    partitions: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def carried(self) -> tuple[str, ...]:
@@ -70,9 +71,11 @@ class Work:
         return self.target.create(view, table, properties, commit_metadata, layout)
 
     def merge(self, rows: RowMerge, *, still: bool = False) -> RowCounts | None:
-        """Run ``rows`` as the target's one merge (see `Target.merge`)."""
-        if self.local:
-            rows = narrowed(self.session, self.table, rows)
+        """Run ``rows`` as the target's one merge (see `Target.merge`). It reads only the partitions
+        of its keys, unless it changes rows that it holds no change of."""
+        if rows.unmatched is None:
+            on = [rows.on, *partition_bounds(self.partitions, f"{TARGET}.")]
+            rows = replace(rows, on=" AND ".join(on))
         return self.target.merge(rows, self.commit_metadata, still=still)
 
 

@@ -13,6 +13,7 @@ from tideline_spark import parts
 from tideline_spark.fold import Shape, occurrences
 from tideline_spark.formats.statements import TARGET, of_source, of_target
 from tideline_spark.modes.base import Work
+from tideline_spark.partition_values import partition_bounds
 from tideline_spark.schemas import column as col
 from tideline_spark.statement import key_bounds
 from tideline_spark.version_context import FROM_SEQ, VersionContext
@@ -52,7 +53,7 @@ def _touched(work: Work, changes: DataFrame, open_rows: DataFrame) -> DataFrame:
     A sequence above the applied one is damage: such a row must not come after the changes.
     """
     table = work.table
-    for bound in key_bounds(table):
+    for bound in (*key_bounds(table), *partition_bounds(work.partitions)):
         open_rows = open_rows.where(bound)
     keys = occurrences(changes, Shape(table.schema, moved=parts.has_moves(table)))
     names = list(table.schema.key)
