@@ -24,7 +24,8 @@ from tideline.contract.rebuild import RebuildRecord, decode_rebuild, encode_rebu
 from tideline.contract.schema import parse_table
 from tideline.planner.consumers import register_rebuild, strike_rebuild
 from tideline.planner.layouts import limited, unmakeable
-from tideline.planner.rebuild_steps import Now, look, step
+from tideline.planner.progress import target_of
+from tideline.planner.rebuild_steps import Now, look, shadow_settings, step
 from tideline.planner.stored import read_stored
 from tideline.settings import Settings
 from tideline.store.chain import Chain
@@ -65,6 +66,7 @@ def begin_rebuild(
                 hint=f"finish it with {command('rebuild', table, *switches)}, or give it up with"
                 " --restart",
             )
+        _check_layout_begun(settings, newest, now)
         return newest
     record = RebuildRecord(
         table=table,
@@ -169,6 +171,20 @@ def _check_layout(store: ObjectStore, settings: Settings, now: Now, mode: Mode, 
     problem = unmakeable(schema, own, mode, now.live)
     if problem is not None:
         raise Misconfigured(f"{table} cannot be rebuilt: {problem}", hint="docs/LAYOUT.md")
+
+
+def _check_layout_begun(settings: Settings, record: RebuildRecord, now: Now) -> None:
+    """Check that what the rebuild has built is as the settings say now: it would take the live
+    table's place in a layout that they no longer ask for, or fail on a row that this cannot
+    keep."""
+    made = target_of(shadow_settings(settings, record), now.tail, record.table, now.state)
+    wanted = settings.of_table(parse_table(record.table)).layout
+    if made.exists and made.layout != wanted:
+        raise Fenced(
+            f"rebuild {record.build} of {record.table} is under way, {made.layout}; the settings"
+            f" say {wanted}",
+            hint="give it up with --restart, or finish it with the settings that it began with",
+        )
 
 
 def _fits(record: RebuildRecord, now: Now) -> bool:

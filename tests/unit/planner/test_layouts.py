@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import pytest
 
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tests.unit.planner.test_planner import apply
-from tideline.contract.errors import Misconfigured
+from tideline.contract.errors import Fenced, Misconfigured
 from tideline.contract.modes import Mode
 from tideline.contract.steps import ColumnStep, StepKind
 from tideline.contract.table_layout import LAYOUT_PROPERTY, TableLayout
 from tideline.planner import begin_rebuild
+from tideline.planner.rebuild_steps import shadow_settings
 from tideline.settings.tables import TableSettings
 from tideline_console.plan import read_preview
 from tideline_console.plan import run as show_plan
@@ -141,6 +143,24 @@ def test_status_and_plan_say_what_a_rebuild_would_change(
     assert T not in history.plan().delayed, "only the next build needs it"
     with pytest.raises(Misconfigured, match="cannot be rebuilt: partition_by names 'at'"):
         begin_rebuild(history.settings, T)
+
+
+def test_a_rebuild_that_began_in_another_layout_is_not_joined(history: History) -> None:
+    """What it has built cannot become what the settings ask for; with a text that no folder keeps
+    it would fail for ever, whatever they say."""
+    apply(history, 2)
+    choose(history, partition_by=["a"])
+    record = begin_rebuild(history.settings, T)
+    choose(history, cluster_by=["a"])
+    assert begin_rebuild(history.settings, T) == record, "nothing is built yet"
+    beside = copy(history)
+    beside.settings = shadow_settings(history.settings, record)
+    apply(beside, 2, **PARTITIONED.properties())
+    with pytest.raises(
+        Fenced, match="is under way, partitioned by 'a'; the settings say clustered"
+    ):
+        begin_rebuild(history.settings, T)
+    assert begin_rebuild(history.settings, T, restart=True).build == 2
 
 
 def test_a_damaged_layout_is_named(history: History) -> None:
