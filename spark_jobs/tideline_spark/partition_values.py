@@ -15,7 +15,6 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tideline.contract.errors import Misconfigured
 from tideline.contract.plan import TablePlan
 from tideline.contract.types import Kind
 from tideline_spark.fold import Shape, occurrences
@@ -34,19 +33,6 @@ REFUSED = "TIDELINE_PARTITION_VALUE"
 """The text of the failure of a row with one of these (`failures.explain`)."""
 VALUES_MAX = 100
 """A merge of rows for more partitions than this reads all."""
-
-
-def check_columns(table: TablePlan) -> None:
-    """Check that the rows of a new target have the columns of its layout: a plan may end before the
-    change that brought one."""
-    for name in table.layout.columns:
-        if name not in table.schema.column_names:
-            raise Misconfigured(
-                f"the target of {table.table} is to be {table.layout}, and at manifest"
-                f" {table.to_manifest}, where the plan ends, there is no column {name!r}",
-                hint="have more merged at once (merge.bytes_max, merge.parts_max), or make the"
-                " table without that column and rebuild it later",
-            )
 
 
 def kept_values(changes: DataFrame, table: TablePlan) -> DataFrame:

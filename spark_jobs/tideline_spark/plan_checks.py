@@ -1,4 +1,4 @@
-"""Compares a target with a plan: owner, mode and applied position."""
+"""Compares a target with a plan: owner, mode and applied position, and what a new one is to be."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from msgspec.structs import replace
 
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.external_commits import SinceOurs
+from tideline.contract.modes import Mode
 from tideline.contract.plan import CommitMetadata, TablePlan, newest_generation
 from tideline.contract.printable import command
+from tideline.contract.readers import features_of_column
 from tideline.contract.target_properties import Owner, owner_of
 from tideline_spark.formats.state import TargetSnapshot
 
@@ -41,6 +43,30 @@ def check_mode(table: TablePlan, snapshot: TargetSnapshot) -> None:
         f" {table.mode.value}",
         hint=f"run {command('rebuild', table.table, '--mode', table.mode.value)} to switch it",
     )
+
+
+def check_new(table: TablePlan) -> None:
+    """Raise Misconfigured where a new target lacks a column of its layout, or its columns need a
+    feature that a reader lacks. The planner checks the source's newest columns; a plan may end
+    before the change that brought one, or took one away."""
+    wanted = () if table.mode is Mode.APPEND else table.layout.columns
+    missing = [name for name in wanted if name not in table.schema.column_names]
+    if missing:
+        raise Misconfigured(
+            f"the target of {table.table} is to be {table.layout}, and at manifest"
+            f" {table.to_manifest}, where the plan ends, there is no column {missing[0]!r}",
+            hint="have more merged at once (merge.bytes_max, merge.parts_max), or make the"
+            " table without that column and rebuild it later",
+        )
+    for column in table.schema.columns:
+        needed = [f for f in features_of_column(column.name, column.type) if f in table.without]
+        if needed:
+            raise Misconfigured(
+                f"column {column.name!r} of {table.table}, at manifest {table.to_manifest}, where"
+                f" the plan ends, needs {needed[0].value}, which a reader in the settings lacks",
+                hint="have more merged at once (merge.bytes_max, merge.parts_max), or leave that"
+                " reader out of the table's readers (docs/LAYOUT.md)",
+            )
 
 
 def starts_here(table: TablePlan, snapshot: TargetSnapshot, applied: int | None) -> bool:

@@ -20,7 +20,8 @@ from tideline.contract.target_properties import lasting_properties, owner_proper
 from tideline_spark.formats.base import Target
 from tideline_spark.formats.state import RowCounts, TargetSnapshot
 from tideline_spark.formats.statements import TARGET, RowMerge
-from tideline_spark.partition_values import check_columns, partition_bounds
+from tideline_spark.partition_values import partition_bounds
+from tideline_spark.plan_checks import check_new
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,8 @@ class Work:
         }
         if stands.away or stands.retained or stands.narrow:
             properties[COLUMNS_PROPERTY] = stands.text()
-        if layout is None:
-            layout = table.layout
-            check_columns(table)
+        check_new(table)
+        layout = table.layout if layout is None else layout
         return self.target.create(view, table, properties, commit_metadata, layout)
 
     def merge(self, rows: RowMerge, *, still: bool = False) -> RowCounts | None:
