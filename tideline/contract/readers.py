@@ -96,7 +96,8 @@ READERS: dict[str, KnownReader] = {
     "databricks-16.4": KnownReader(
         frozenset(Feature),
         Evidence.DOCUMENTED,
-        "the same: type widening from 15.2, under the name of its preview there",
+        "the same, and docs.databricks.com, type-widening: from 15.4; in 15.2 a preview by"
+        " another name, typeWidening-preview",
     ),
     "delta-2.4": KnownReader(
         _reads(_VECTORS, _MAPPING, _LOCAL),
@@ -123,6 +124,12 @@ READERS: dict[str, KnownReader] = {
         "learn.microsoft.com/fabric, delta-lake-interoperability and data-warehouse/limitations:"
         " SQL endpoint and Power BI's Direct Lake; column mapping is a preview",
     ),
+    "polars": KnownReader(
+        _reads(_VECTORS, _LOCAL),
+        Evidence.DOCUMENTED,
+        "polars 2.1.0, io/delta/_dataset.py: its supported features; it names the others that a"
+        " table needs, and refuses it",
+    ),
     "redshift-spectrum": KnownReader(
         _reads(),
         Evidence.DOCUMENTED,
@@ -135,9 +142,11 @@ READERS: dict[str, KnownReader] = {
         " deletion vectors only",
     ),
     "trino-480": KnownReader(
-        frozenset(Feature),
+        _reads(_VECTORS, _MAPPING, _LOCAL),
         Evidence.DOCUMENTED,
-        "trinodb/trino, DeltaLakeTableFeatures.java: its supported reader features",
+        "trinodb/trino, DeltaLakeTableFeatures.java: its supported reader features. Type widening"
+        " is among them, but a column whose type grew in a way that it does not know is left out"
+        " of the table without an error (pull request 22458); which ways these are it does not say",
     ),
 }
 
