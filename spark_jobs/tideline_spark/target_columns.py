@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from pyspark.sql import types
 
 from tideline.contract.change_log import BEFORE_PREFIX
+from tideline.contract.description import DESCRIPTION_PROPERTY, Described
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 from tideline.contract.evolution import (
     COLUMNS_PROPERTY,
@@ -32,7 +33,7 @@ from tideline.contract.plan import CommitMetadata, TablePlan
 from tideline.contract.printable import command
 from tideline.contract.schema import Column
 from tideline.contract.types import widens
-from tideline_spark.formats.base import Target
+from tideline_spark.formats.base import Shaped, Target
 from tideline_spark.formats.state import TargetSnapshot
 from tideline_spark.refill import refill_rows
 from tideline_spark.schemas import field_of, logical_of, spark_type
@@ -115,11 +116,24 @@ def bring_along(
         shaped = [
             (n, None if n in new else followed.ancestors[n].column, new.get(n)) for n in order
         ]
-        columns.reshape(shaped, {COLUMNS_PROPERTY: followed.columns.text()}, commit_metadata)
+        properties = {COLUMNS_PROPERTY: followed.columns.text(), **described_as(snapshot, shaped)}
+        columns.reshape(shaped, properties, commit_metadata)
         _refill(table, target, target.snapshot(), followed.columns, commit_metadata)
     after = target.snapshot() if changed or wider else snapshot
     ready = _in_target_columns(table, followed.columns, types_now)
     return Ready(ready, followed.columns, after)
+
+
+def described_as(snapshot: TargetSnapshot, columns: Sequence[Shaped]) -> dict[str, str]:
+    """Return the target's `DESCRIPTION_PROPERTY` with the new names of renamed columns, whose
+    comments move with them: by its old name a comment of the source's would count as a user's, and
+    stay when the source removes it. {} where nothing of it changes."""
+    described = Described.parse(snapshot.properties.get(DESCRIPTION_PROPERTY))
+    renamed = {was: name for name, was, new in columns if new is None and was is not None}
+    comments = tuple(sorted({renamed.get(name, name) for name in described.comments}))
+    if comments == tuple(sorted(described.comments)):
+        return {}
+    return {DESCRIPTION_PROPERTY: replace(described, comments=comments).text()}
 
 
 def _columns_app(table: TablePlan) -> str:
