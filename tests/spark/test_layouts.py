@@ -205,10 +205,15 @@ def test_rebuilds_give_a_table_its_layout(
     files = open_target(spark.newSession(), history.target(ORDERS)).files
     files.rewrite(THRESHOLDS, REWRITE)
     assert history.rows(spark, ORDERS) == expected
+    assert files.measure(THRESHOLDS).small == 0
     detail = spark.sql(f"DESCRIBE DETAIL delta.`{history.target(ORDERS)}`").first()
     assert detail is not None and detail["clusteringColumns"] == list(CLUSTERED.cluster_by)
-    history.commit(order("u", 3, "s9"))
-    assert history.merge(spark).tables[0].external_changes == ()
+    for note in ("one", "two"):
+        history.commit(order("u", 3, "s9", note))
+        assert history.merge(spark).tables[0].external_changes == ()
+    # The next one clusters these two, and with them all that it has clustered before.
+    measured = files.measure(THRESHOLDS)
+    assert (measured.files, measured.small, measured.small_bytes) == (3, 2, measured.bytes)
     choose(history, partition_by=["status"])
     with pytest.raises(Misconfigured, match="is or was clustered cannot be partitioned"):
         rebuilder.all()

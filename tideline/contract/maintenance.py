@@ -55,8 +55,10 @@ class Files(msgspec.Struct, frozen=True, omit_defaults=True, rename={"fragmented
     """A table's newest version, as its log describes it.
 
     ``small`` files are less than half of what a file should be, and not alone in their partition;
-    ``fragmented`` ones have more deleted rows than is worth keeping. ``rows`` includes the
-    ``deleted`` ones, which deletion vectors mark; ``vectors`` files have one.
+    in a clustered table those that are not clustered yet, of any size, and ``small_bytes`` includes
+    all that is rewritten with them. ``fragmented`` ones have more deleted rows than is worth
+    keeping. ``rows`` includes the ``deleted`` ones, which deletion vectors mark; ``vectors`` files
+    have one.
     """
 
     files: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from tideline.contract.errors import Misconfigured
@@ -18,6 +18,11 @@ from tideline_spark.formats.delta.access import METADATA, DeltaAccess, verbatim
 _OPTIMIZE = "spark.databricks.delta.optimize"
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _LISTING_TASKS_PER_CORE = 4
+_CUBE = "ZCUBE_ID"
+"""The tag that names the run which clustered a file, and the others of that run: a cube."""
+_WHOLE_CUBE_BYTES = 100 * 1024**3
+"""The size from which a cube is left alone, by default of
+``spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold``."""
 
 
 class DeltaFiles:
@@ -29,8 +34,11 @@ class DeltaFiles:
 
     def measure(self, thresholds: Thresholds) -> Files:
         """See `TargetFiles`; one job over the log's ``add`` actions in force."""
-        added = DataFrame(self._access.look_up()._2().allFiles().toDF(), self._session)
-        row = _figures(added, thresholds).collect()[0]
+        seen = self._access.look_up()._2()
+        columns = self._access.jvm.org.apache.spark.sql.delta.skipping.clustering
+        clustered = columns.ClusteringColumnInfo.extractLogicalNames(seen).nonEmpty()
+        added = DataFrame(seen.allFiles().toDF(), self._session)
+        row = _figures(added, thresholds, clustered=clustered).collect()[0]
         return Files(**{name: int(row[name] or 0) for name in Files.__struct_fields__})
 
     def rewrite(self, thresholds: Thresholds, decision: Decision) -> None:
@@ -77,23 +85,35 @@ class DeltaFiles:
         return count
 
 
-def _figures(added: DataFrame, thresholds: Thresholds) -> DataFrame:
-    """Return one row with the columns of `Files`, from the log's ``add`` actions."""
+def _figures(added: DataFrame, thresholds: Thresholds, *, clustered: bool) -> DataFrame:
+    """Return one row with the columns of `Files`, from the log's ``add`` actions.
+
+    In a clustered table OPTIMIZE combines files by cubes, not by size: it takes those that no run
+    has clustered yet, and all of every cube that is not whole. So these count as small, however
+    large, and what is rewritten with them.
+    """
     rows = F.coalesce(F.get_json_object("stats", "$.numRecords").cast("long"), F.lit(0))
     deleted = F.coalesce(F.col("deletionVector.cardinality"), F.lit(0))
+    little = F.col("size") < thresholds.file_bytes // 2
+    taken = little
+    if clustered:
+        little = F.col("clusteringProvider").isNull()
+        cube = F.sum("size").over(Window.partitionBy(F.col("tags")[_CUBE]))
+        taken = little | (cube < F.lit(_WHOLE_CUBE_BYTES))
     files = added.select(
         F.to_json("partitionValues").alias("partition"),
         F.col("size"),
         rows.alias("rows"),
         deleted.alias("deleted"),
-        (F.col("size") < thresholds.file_bytes // 2).alias("little"),
+        little.alias("little"),
+        taken.alias("taken"),
         (deleted * 100 > rows * thresholds.deleted_percent).alias("fragmented"),
     )
     partitions = files.groupBy("partition").agg(
         F.count("*").alias("files"),
         F.sum("size").alias("bytes"),
         F.sum(F.col("little").cast("long")).alias("little"),
-        F.sum(F.when(F.col("little"), F.col("size"))).alias("little_bytes"),
+        F.sum(F.when(F.col("taken"), F.col("size"))).alias("little_bytes"),
         F.sum(F.col("fragmented").cast("long")).alias("fragmented"),
         F.sum("rows").alias("rows"),
         F.sum("deleted").alias("deleted"),
