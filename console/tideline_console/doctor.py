@@ -28,6 +28,7 @@ from tideline_console.checks import (
     report,
 )
 from tideline_console.doctor_catalog import check_catalog
+from tideline_console.doctor_layouts import check_layouts
 from tideline_console.modes import check_modes
 
 _STAND_IN = "right after a failover to its replica; else point source.url at the right server"
@@ -48,6 +49,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from map(_without_queue, attempt("control", lambda: check_control(settings)))
     yield from check_control_tls(settings)
     yield from attempt("warehouse", lambda: check_warehouse(settings))
+    yield from attempt("layout", lambda: check_layouts(settings), grave=False)
     yield from check_catalog(settings)
     yield from attempt("java", check_java, grave=False)
 

@@ -17,6 +17,7 @@ from tideline.contract.table_layout import LAYOUT_PROPERTY, TableLayout
 from tideline.planner import begin_rebuild
 from tideline.planner.rebuild_steps import shadow_settings
 from tideline.settings.tables import TableSettings
+from tideline_console.doctor_layouts import check_layouts
 from tideline_console.plan import read_preview
 from tideline_console.plan import run as show_plan
 from tideline_console.status import read_status
@@ -67,6 +68,9 @@ def test_a_table_that_cannot_be_made_so_waits_alone(
     plan = history.plan()
     assert why in plan.delayed[T]
     assert [table.table for table in plan.tables] == [OTHER]
+    (warned,) = check_layouts(history.settings)
+    assert (warned.level, warned.name) == ("warning", "layout")
+    assert T in warned.message and why in warned.message
     found = {one.table: one for one in read_status(history.settings).tables}
     assert (found[T].state.value, found[OTHER].state.value) == ("target-blocked", "active")
     assert why in str(found[T].reason)
@@ -141,8 +145,19 @@ def test_status_and_plan_say_what_a_rebuild_would_change(
     assert planned.layout == PARTITIONED
     choose(history, partition_by=["at"])
     assert T not in history.plan().delayed, "only the next build needs it"
+    (warned,) = check_layouts(history.settings)
+    assert "partition_by names 'at'" in warned.message
     with pytest.raises(Misconfigured, match="cannot be rebuilt: partition_by names 'at'"):
         begin_rebuild(history.settings, T)
+
+
+def test_doctor_finds_nothing_wrong_where_nothing_is(history: History, tmp_path: Path) -> None:
+    assert check_layouts(history.settings) == []
+    choose(history, partition_by=["a"], readers=["duckdb"])
+    (found,) = check_layouts(history.settings)
+    assert (found.level, found.message) == ("ok", "1 tables can be made as [tables] says")
+    empty = History(tmp_path / "empty", tables={T: {"partition_by": ["b"]}})
+    assert check_layouts(empty.settings) == []
 
 
 def test_a_rebuild_that_began_in_another_layout_is_not_joined(history: History) -> None:
