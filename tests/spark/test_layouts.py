@@ -12,10 +12,12 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.conformance.targets import REWRITE, THRESHOLDS
+from tests.fixtures.hostile_names import NAMES, VARIABLE, one_case
 from tests.fixtures.parts import Emptied, Event, History, Row, Shaped, schema_of
 from tests.spark.test_rebuild import Rebuilder
 from tideline.contract.errors import Misconfigured
 from tideline.contract.modes import Mode
+from tideline.contract.readers import NEEDS_MAPPING
 from tideline.contract.receipt import Outcome
 from tideline.contract.steps import ColumnStep, StepKind
 from tideline.contract.table_layout import TableLayout
@@ -36,9 +38,28 @@ LAYOUTS: Mapping[str, Mapping[str, Any]] = {
     "clusters": {"cluster_by": ["region", "id"]},
     "whole": {"partition_by": ["region", "day"], "deletion_vectors": False},
 }
-HOSTILE = ("a/b=c", "..", "'; \\", "é😀 ", "%2F", "null", "\n\t", "${x}", "x" * 214, None, "ok")
+HOSTILE = (
+    "a/b=c",
+    "..",
+    "'; \\",
+    "é😀 ",
+    "%2F",
+    "null",
+    "\n\t",
+    "${user.name}",
+    "x" * 214,
+    None,
+    "ok",
+)
 NOT_KEPT = ("", "a\0b", "/" * 72, "x" * 215, "__HIVE_DEFAULT_PARTITION__")
 """… and texts that no folder keeps: these would be NULL, or no name of one."""
+ODD_NAMES = sorted(
+    one_case([one.name.replace(VARIABLE, "JAVA_HOME") for one in NAMES]),
+    key=lambda name: not NEEDS_MAPPING.isdisjoint(name),
+)
+ODD = [ODD_NAMES[at : at + 8] for at in range(0, len(ODD_NAMES), 8)]
+"""Names of columns, as many as a table can be partitioned by: first those that folders have as they
+are, last those that need column mapping."""
 ORDINARY = (
     *((Mode.CURRENT, name) for name in ("plain", "parts", "clusters")),
     *((Mode.HISTORY, name) for name in ("plain", "parts")),
@@ -154,6 +175,46 @@ def test_a_layout_changes_no_row(
         assert ("clustering" in features) is bool(layout.cluster_by)
 
 
+@pytest.mark.parametrize(
+    "names",
+    [ODD[0], ODD[-1], *(pytest.param(names, marks=pytest.mark.long) for names in ODD[1:-1])],
+    ids=range(len(ODD)),
+)
+def test_partition_columns_of_every_name(
+    tmp_path: Path, spark: SparkSession, names: Sequence[str]
+) -> None:
+    """With values of every kind, one of them of the key; and files are put together within them."""
+    plain, wide = "public.plain", "public.wide"
+    history = History(tmp_path, tables={wide: {"partition_by": list(names)}})
+    columns = {"id": "int64", **dict.fromkeys(names, "string"), "note": "string"}
+    texts = [text for text in HOSTILE if text is not None]
+
+    def row(op: str, key: int, turn: int, before: int | None = None) -> list[Row]:
+        def held(by: int) -> dict[str, Any]:
+            return {name: texts[(key + at + by) % len(texts)] for at, name in enumerate(names)}
+
+        was = None if before is None else {"id": key, names[0]: held(before)[names[0]]}
+        values = {"id": key, **held(turn), "note": op}
+        return [Row(table, op, values, before=was) for table in (plain, wide)]
+
+    for table in (plain, wide):
+        history.commit(Shaped(schema_of(table, columns, ["id", names[0]])))
+    history.commit(*row("c", 1, 0), *row("c", 2, 0), *row("c", 3, 0))
+    history.merge(spark)
+    # In place, to other partitions by the key and by the others, and away.
+    history.commit(*row("u", 1, 0), *row("u", 2, 1, before=0), *row("d", 3, 0), *row("c", 4, 0))
+    assert {one.outcome for one in history.merge(spark).tables} == {Outcome.APPLIED}
+    history.commit(*row("u", 4, 0), *row("c", 5, 0), *row("c", 105, 0))
+    assert {one.outcome for one in history.merge(spark).tables} == {Outcome.APPLIED}
+    assert rows(history, spark, wide) == rows(history, spark, plain)
+    files = open_target(spark.newSession(), history.target(wide)).files
+    files.rewrite(THRESHOLDS, REWRITE)
+    assert files.measure(THRESHOLDS).small == 0
+    assert rows(history, spark, wide) == rows(history, spark, plain)
+    made = DeltaTable(history.target(wide).removeprefix("file://"))
+    assert made.metadata().partition_columns == list(names)
+
+
 def choose(history: History, **settings: Any) -> None:
     entry = TableSettings(**settings)
     history.settings = history.settings.model_copy(update={"tables": {ORDERS: entry}})
@@ -245,6 +306,43 @@ def test_a_column_of_the_layout_stops_the_table_before_it_goes(
     assert receipt.outcome is Outcome.APPLIED, receipt.error
     found = history.rows(spark, ORDERS)
     assert [(row["id"], row["status"]) for row in found] == [(key, None) for key in (0, 1, 2, 9)]
+
+
+@pytest.mark.long
+def test_columns_change_as_in_a_plain_table(tmp_path: Path, spark: SparkSession) -> None:
+    """All but those of the layout; and a clustering column's type may grow."""
+    layouts: Mapping[str, Mapping[str, Any]] = {
+        "public.plain": {},
+        "public.parts": {"partition_by": ["status"]},
+        "public.clusters": {"cluster_by": ["n", "status"]},
+    }
+    history = History(tmp_path, tables=layouts)
+    columns = {"id": "int64", "n": "int32", "status": "string", "note": "string", "gone": "date"}
+    after = {"id": "int64", "n": "int64", "status": "string", "memo": "string", "more": "boolean"}
+    steps = (
+        ColumnStep(StepKind.WIDEN, "n", type="int64"),
+        ColumnStep(StepKind.RENAME, "memo", was="note"),
+        ColumnStep(StepKind.DROP, "gone"),
+        ColumnStep(StepKind.ADD, "more", type="boolean", default="true"),
+    )
+    for table in layouts:
+        history.commit(Shaped(schema_of(table, columns, ["id"])))
+        values = [{"id": key, "n": key, "status": f"s{key % 2}", "note": "n"} for key in range(6)]
+        history.commit(*(Row(table, "c", one) for one in values))
+    history.merge(spark)
+    for table in layouts:
+        history.commit(Shaped(schema_of(table, after, ["id"]), steps))
+        moved = {"id": 1, "n": 2**40, "status": "s0", "memo": "moved"}
+        history.commit(Row(table, "u", moved), Row(table, "d", {"id": 2}))
+    receipts = history.merge(spark).tables
+    assert {(one.outcome, one.error) for one in receipts} == {(Outcome.APPLIED, None)}
+    expected = rows(history, spark, "public.plain")
+    assert len(expected) == 5 and {row["more"] for row in expected} == {True, None}
+    for table in layouts:
+        assert rows(history, spark, table) == expected, table
+        files = open_target(spark.newSession(), history.target(table)).files
+        files.rewrite(THRESHOLDS, REWRITE)
+        assert rows(history, spark, table) == expected, table
 
 
 @pytest.mark.parametrize(

@@ -252,6 +252,12 @@ def test_damage_is_found_named_and_repaired(
 
 
 KEPT_AS = {"soft": "soft_deletes", "past": "history", "plain": "current", "log": "append"}
+LAID_OUT: dict[str, dict[str, list[str]]] = {
+    "soft": {"partition_by": ["a"]},
+    "past": {"cluster_by": ["a", "id"]},
+    "plain": {"partition_by": ["a"]},
+    "log": {},
+}
 DAMAGE = {
     "soft": (
         "UPDATE {} SET _tl_deleted = true WHERE id = 5",
@@ -284,7 +290,10 @@ def test_of_every_mode_the_present_is_proven_in_the_columns_that_both_have(
         )
     pipeline = pipeline_of(
         database,
-        tables={names[n]: {"mode": mode, "on_change": apart} for n, mode in KEPT_AS.items()},
+        tables={
+            names[n]: {"mode": mode, "on_change": apart, **LAID_OUT[n]}
+            for n, mode in KEPT_AS.items()
+        },
     )
     worker = pipeline.start()
     jobs = SharedJobs(pipeline, spark)
