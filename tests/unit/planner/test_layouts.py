@@ -112,6 +112,25 @@ def test_a_target_stops_before_its_layouts_column_moves(history: History, step: 
     assert T not in history.plan().delayed
 
 
+def test_another_type_of_its_column_is_a_matter_of_the_new_generation(history: History) -> None:
+    """Which is made as the settings say, and waits where they cannot be followed."""
+    choose(history, partition_by=["a"])
+    apply(history, 2, **PARTITIONED.properties())
+    low, number = history.last_seq, history.last_number
+    begun = {"generation": 1, "generation_seq": low, "generation_manifest": number}
+    retype = ColumnStep(StepKind.RETYPE, "a", type="float64")
+    history.commit(
+        Shaped(schema_of(T, COLUMNS | {"a": "float64"}, ["id"]), (retype,)),
+        Row(T, "r", {"id": 1, "a": 1.5}),
+        deletes_before=[(T, low)],
+        states={T: begun},
+    )
+    assert "'a', of type float64: partitions are of" in history.plan().delayed[T]
+    choose(history, cluster_by=["a"])
+    (table,) = (one for one in history.plan().tables if one.table == T)
+    assert (table.replace, table.layout) == (True, TableLayout(cluster_by=("a",)))
+
+
 @pytest.mark.parametrize("step", [DROP, RENAME], ids=["drop", "rename"])
 def test_a_target_stops_before_what_a_reader_lacks(history: History, step: ColumnStep) -> None:
     choose(history, readers=["delta-rs", "trino-480"])
