@@ -66,7 +66,7 @@ def unread(table: str, unread_by: Mapping[str, Sequence[str]]) -> str:
     listed = "; ".join(f"{name}: {', '.join(had)}" for name, had in sorted(unread_by.items()))
     return (
         f"{table} has features that its readers cannot read ({listed}):"
-        f" {command('rebuild', table)} makes it without them"
+        f" {command('rebuild', table)} makes it without those that its columns do not need"
     )
 
 
