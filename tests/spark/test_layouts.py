@@ -225,18 +225,23 @@ def order(op: str, key: int, status: str | None = None, note: str = "") -> Row:
 
 
 def test_a_text_that_no_folder_keeps_is_refused(tmp_path: Path, spark: SparkSession) -> None:
-    history = History(tmp_path, tables={ORDERS: {"partition_by": ["status"]}})
-    history.commit(Shaped(SCHEMA), order("c", 1, "new"))
-    for text in NOT_KEPT:
-        history.commit(order("c", 2, text))
-        (receipt,) = history.merge(spark).tables
-        assert receipt.outcome is Outcome.FAILED
-        assert receipt.error_kind == "Misconfigured"
+    """Each of them, in a table of its own."""
+    texts = {f"public.t{at}": text for at, text in enumerate(NOT_KEPT)}
+    history = History(tmp_path, tables={table: {"partition_by": ["status"]} for table in texts})
+    for table, text in texts.items():
+        given = [{"id": 1, "status": "new"}, {"id": 2, "status": text}]
+        shape = Shaped(schema_of(table, {"id": "int64", "status": "string"}, ["id"]))
+        history.commit(shape, *(Row(table, "c", one) for one in given))
+    receipts = history.merge(spark).tables
+    assert [one.table for one in receipts] == list(texts)
+    for receipt in receipts:
+        assert (receipt.outcome, receipt.error_kind) == (Outcome.FAILED, "Misconfigured"), receipt
         assert "in a partition column" in str(receipt.error)
         assert "partition_by" in str(receipt.hint)
-    choose(history)
+    history.settings = history.settings.model_copy(update={"tables": {}})
     history.merge(spark)
-    assert [row["status"] for row in history.rows(spark, ORDERS)] == ["new", NOT_KEPT[-1]]
+    for table, text in texts.items():
+        assert [row["status"] for row in history.rows(spark, table)] == ["new", text]
 
 
 def test_rebuilds_give_a_table_its_layout(
