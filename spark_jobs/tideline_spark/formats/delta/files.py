@@ -35,8 +35,10 @@ class DeltaFiles:
     def measure(self, thresholds: Thresholds) -> Files:
         """See `TargetFiles`; one job over the log's ``add`` actions in force."""
         seen = self._access.look_up()._2()
-        columns = self._access.jvm.org.apache.spark.sql.delta.skipping.clustering
-        clustered = columns.ClusteringColumnInfo.extractLogicalNames(seen).nonEmpty()
+        delta = self._access.jvm.org.apache.spark.sql.delta.skipping.clustering
+        clustered = delta.ClusteredTableUtils.isSupported(seen.protocol()) and bool(
+            delta.ClusteringColumnInfo.extractLogicalNames(seen).nonEmpty()
+        )
         added = DataFrame(seen.allFiles().toDF(), self._session)
         row = _figures(added, thresholds, clustered=clustered).collect()[0]
         return Files(**{name: int(row[name] or 0) for name in Files.__struct_fields__})
