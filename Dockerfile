@@ -28,6 +28,7 @@ USER tideline
 ENV TIDELINE_CACHE=/opt/tideline/cache \
     TIDELINE_CONFIG=/etc/tideline/tideline.toml \
     AIRFLOW_HOME=/var/lib/airflow \
+    LC_ALL=C.UTF-8 \
     PYTHONUNBUFFERED=1
 RUN python -c 'from tideline.warehouse.job_jars import every_jar; every_jar()' \
     && python -c 'from tideline_spark.class_archive import make_archive; make_archive()'
