@@ -292,6 +292,12 @@ def test_rebuilds_give_a_table_its_layout(
     choose(history, partition_by=["status"])
     with pytest.raises(Misconfigured, match="is or was clustered cannot be partitioned"):
         rebuilder.all()
+    choose(history)
+    expected = history.rows(spark, ORDERS)
+    _, reported = rebuilder.all()
+    assert (reported[-1], history.rows(spark, ORDERS)) == ("applied", expected)
+    detail = spark.sql(f"DESCRIBE DETAIL delta.`{history.target(ORDERS)}`").first()
+    assert detail is not None and not detail["clusteringColumns"]
 
 
 @pytest.mark.long
