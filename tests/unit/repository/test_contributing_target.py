@@ -17,7 +17,7 @@ NAMES_DELTA = re.compile(r"(?<!time)delta|_jvm\b", re.IGNORECASE)
 """Also as a part of a name: `DeltaTable.forPath`, `deltalake`, an error code."""
 WHY_DELTA = {
     "tideline/contract/target_properties.py": (1, "the name of the default format, in one place"),
-    "tideline/contract/readers.py": (15, "names of readers, and where each claim is from"),
+    "tideline/contract/readers.py": (16, "names of readers, and where each claim is from"),
     "tideline/warehouse/registry.py": (5, "the lines of the format"),
     "tideline/warehouse/job_jars.py": (5, "the line of the format"),
     "spark_jobs/tideline_spark/formats/registry.py": (4, "the line of the format"),
