@@ -9,6 +9,7 @@ first unknown reference; so one is put in front.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession, types
@@ -19,6 +20,8 @@ _REFERENCE = "${"
 _FIRST = "_tl_as_written"
 _UNKNOWN = "${tideline-names-are-data}"
 """No setting, property or variable has this name."""
+_PATTERN_SIGNS = re.compile(r"[{}\[\]*?\\]")
+"""What makes a path a pattern for Spark (`SparkHadoopUtil.isGlobPath`)."""
 
 
 def comment_text(text: str) -> str:
@@ -32,11 +35,20 @@ def read_parquet(
 ) -> DataFrame:
     """Read the files at ``addresses`` (Spark paths, no patterns) in the columns of ``schema``; a
     column that a file lacks is NULL."""
-    # The addresses are names, not patterns, whatever characters the store's url has.
-    reader = session.read.option("__globPaths__", "false")
+    reader, addresses = session.read, [as_name(one) for one in addresses]
     if not any(_REFERENCE in field.name for field in schema.fields):
         return reader.schema(schema).parquet(*addresses)
     # No file has this column. Every row is filtered by its NULL, or Spark would not request it.
     first = types.StructField(_FIRST, types.BooleanType(), metadata={"as": _UNKNOWN})
     frame = reader.schema(types.StructType([first, *schema.fields])).parquet(*addresses)
     return frame.where(col(_FIRST).isNull()).drop(_FIRST)
+
+
+def as_name(address: str) -> str:
+    """Return the pattern that stands for ``address`` alone, whatever characters the url has.
+
+    Spark's option ``__globPaths__`` is no way: for each path that looks like a pattern Spark then
+    takes all paths given (`DataSource.checkAndGlobPathIfNecessary`), so that *n* parts are read
+    *n* times each.
+    """
+    return _PATTERN_SIGNS.sub(r"\\\g<0>", address)

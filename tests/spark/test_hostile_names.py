@@ -109,6 +109,24 @@ def test_tables_of_such_names(history: History, spark: SparkSession) -> None:
     assert os.environ["JAVA_HOME"].encode() not in written(history.root / "warehouse")
 
 
+def test_folders_whose_names_are_patterns(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of several parts is read once, and none of a folder that the name would match."""
+    monkeypatch.setattr(local_parts, "ROWS_MAX", 0)
+    for name in ("lake 1 a", "lake [1] {a,b}*?"):
+        (tmp_path / name).mkdir()
+        history = History(tmp_path / name)
+        history.commit(Shaped(schema_of(WIDE, {"id": "int32", "v": "string"}, ["id"])))
+        for op, key in (("c", 1), ("c", 2), ("u", 1)):
+            history.commit(Row(WIDE, op, {"id": key, "v": name}))
+        applied(history, spark)
+        history.commit(Row(WIDE, "c", {"id": 3, "v": name}))
+        history.commit(Row(WIDE, "d", {"id": 2}))
+        applied(history, spark)
+        assert [(r["id"], r["v"]) for r in history.rows(spark, WIDE)] == [(1, name), (3, name)]
+
+
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_comments(history: History, spark: SparkSession, reference: str) -> None:
     history.commit(Shaped(schema_of(WIDE, {"id": "int32", "v": "string"}, ["id"])))
