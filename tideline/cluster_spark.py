@@ -11,6 +11,9 @@ from tideline.settings import Merge
 SHARED_FILES = "spark.tideline.sharedFiles"
 """The setting, of ours and not of Spark's, that holds ``merge.shared_files`` in a session."""
 
+EXECUTORS_WAIT = "spark.tideline.executorsWait"
+"""The setting, of ours likewise, that holds ``merge.executors_wait_s``."""
+
 STANDALONE = "spark://"
 """The beginning of the address of a standalone cluster's master."""
 
@@ -30,7 +33,10 @@ def executor_settings(merge: Merge, master: str) -> dict[str, str]:
         "spark.cores.max": merge.cores_max,
     }
     found = {name: str(value) for name, value in sizes.items() if value is not None}
-    return found | {SHARED_FILES: str(merge.shared_files).lower()}
+    return found | {
+        SHARED_FILES: str(merge.shared_files).lower(),
+        EXECUTORS_WAIT: f"{merge.executors_wait_s:g}",
+    }
 
 
 def driver_settings(merge: Merge, master: str) -> dict[str, str]:

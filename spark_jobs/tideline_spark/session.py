@@ -16,10 +16,11 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from tideline.cluster_spark import is_cluster
-from tideline.contract.errors import Misconfigured
+from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.local_spark import LOCAL
 from tideline.spark_versions import spark_line
 from tideline.warehouse.hadoop import AUTHORITIES, S3_CLIENT
+from tideline_spark.executors import require_executor
 from tideline_spark.files import java_names
 from tideline_spark.formats.registry import FORMATS
 from tideline_spark.standalone import require_master, start_failure
@@ -109,7 +110,7 @@ def make_session(
     those of `tideline.warehouse.hadoop` among them: they can be secret, and reach Spark once Java
     runs, not by its command line. Raises Misconfigured where Spark lacks what a table format needs,
     or is a release that jobs may not run on, and for authorities that Java cannot read; Unavailable
-    where a cluster does not answer.
+    where a cluster does not answer, or gives no executor.
     """
     spark_line(pyspark.__version__)  # Before a Java is started for it.
     builder = SparkSession.Builder().appName(app_name)
@@ -146,6 +147,8 @@ def make_session(
     session = _started(builder, place)
     remember(java_names(session), _JAVA_NAMES)
     _check(session)
+    if is_cluster(place):
+        _await_executor(session, place)
     return session
 
 
@@ -190,6 +193,15 @@ def _check(session: SparkSession) -> None:
             remember(java_names(session), one.java_names)
             one.check(session)
     except Misconfigured:
+        end_session(session)
+        raise
+
+
+def _await_executor(session: SparkSession, master: str) -> None:
+    """End the session and raise Unavailable where no executor joins."""
+    try:
+        require_executor(session, master)
+    except Unavailable:
         end_session(session)
         raise
 

@@ -230,6 +230,18 @@ def test_a_wrong_secret_is_refused_by_name(
     assert not committed(tables)
 
 
+@pytest.mark.long
+def test_a_cluster_without_room_for_an_executor_is_named(
+    cluster: Cluster, tables: EveryMode
+) -> None:
+    """It would be waited for without end."""
+    access = keys_of(tables)
+    command = cluster.command(tables, access, executor_memory="900g", executors_wait_s=5)
+    assert command.end() != 0
+    assert "has joined in 5 s" in command.output
+    assert not committed(tables)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lake")

@@ -132,6 +132,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     ),
     "tideline_spark.class_training": frozenset({"pathlib", "sys"}),
     "tideline_spark.entry": frozenset({"sys"}),
+    "tideline_spark.executors": frozenset({"time"}),
     "tideline_spark.failures": frozenset({"pathlib", "traceback"}),
     "tideline_spark.local_parts": frozenset({"pyarrow"}),
     "tideline_spark.maintain": PROGRAM | {"time"},
