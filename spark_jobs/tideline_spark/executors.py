@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from tideline.cluster_spark import EXECUTORS_WAIT
 from tideline.contract.errors import Unavailable
+from tideline_spark.scala_items import scala_items
 
 _ON_DEMAND = "spark.dynamicAllocation.enabled"
 _PAUSE_S = 0.1
@@ -20,7 +21,7 @@ def executors(spark: SparkSession, *, active: bool = False) -> Mapping[str, str]
     (``active``)."""
     found = {
         str(one.id()): str(one.hostPort()).rpartition(":")[0]
-        for one in _listed(_status(spark).executorList(active))
+        for one in scala_items(_status(spark).executorList(active))
     }
     found.pop("driver", None)
     return found
@@ -35,7 +36,7 @@ def ended_tasks(spark: SparkSession, group: str, most: int) -> list[tuple[str, s
         for job in tracker.getJobIdsForGroup(group)
         if (info := tracker.getJobInfo(job)) is not None
         for stage in info.stageIds
-        for task in _listed(status.taskList(stage, 0, most))
+        for task in scala_items(status.taskList(stage, 0, most))
     ]
 
 
@@ -62,9 +63,3 @@ def require_executor(spark: SparkSession, master: str) -> None:
 
 def _status(spark: SparkSession) -> Any:
     return spark.sparkContext._jsc.sc().statusStore()
-
-
-def _listed(sequence: Any) -> Iterator[Any]:
-    """Yield the items of a Scala sequence."""
-    for number in range(sequence.size()):
-        yield sequence.apply(number)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -23,13 +22,14 @@ from pyspark.sql import SparkSession
 
 from tideline.cluster_spark import SHARED_FILES, is_cluster
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
-from tideline_spark.scala_items import scala_items
+from tideline_spark.executors import ended_tasks, executors
 
 PREFIX = ".tideline-shared-"
 """The beginning of the name of a probe's folder."""
 _ROUNDS_MAX = 5
 _REPORTED_S = 30.0
 _PAUSE_S = 0.05
+_BAD = "an executor cannot read or write there what is there here"
 _FILES = {
     # A task for each file.
     "spark.sql.files.openCostInBytes": str(1 << 40),
@@ -38,8 +38,8 @@ _FILES = {
     "spark.sql.adaptive.enabled": "false",
 }
 _HINT = (
-    "mount the same folder at this path on every machine of the cluster, writable for its Spark; or"
-    " move store and warehouse to S3"
+    "nothing was written; mount the same folder at this path on every machine of the cluster,"
+    " writable for its Spark; or move store and warehouse to S3"
 )
 
 
@@ -69,9 +69,9 @@ def files_seen_by_all(
         )
     probes = [_SharedFolder(spark, folder, master) for folder in folders]
     tried = set.intersection(*[one.run() for one in probes])
-    hosts = {host for name, host in _executors(spark).items() if name in tried}
+    hosts = {host for name, host in executors(spark).items() if name in tried}
     yield
-    if later := _executors(spark).keys() - tried:
+    if later := executors(spark).keys() - tried:
         _try_later(spark, probes, later, hosts)
 
 
@@ -100,12 +100,12 @@ def _try_later(
 ) -> None:
     """Try the executors that joined while the work ran: ``later``, by id; one that is gone again
     counts as its machine, of which ``hosts`` passed."""
-    everyone, alive = _executors(spark), _executors(spark, active=True)
+    everyone, alive = executors(spark), executors(spark, active=True)
     gone = sorted({everyone[one] for one in later - alive.keys()} - hosts)
     try:
         for probe in probes if later & alive.keys() else ():
             probe.run()
-    except Misconfigured as error:
+    except (Misconfigured, Unavailable) as error:  # What they have written is not known, either.
         why = error.message
     else:
         if not gone:
@@ -138,7 +138,7 @@ class _SharedFolder:
         try:
             for number in range(_ROUNDS_MAX):
                 passed |= self._round(probe / str(number))
-                untried = _executors(self.spark, active=True).keys() - passed
+                untried = executors(self.spark, active=True).keys() - passed
                 if not untried:
                     return passed
         finally:
@@ -171,53 +171,34 @@ class _SharedFolder:
             # Listed here, and read there.
             reader.text(f"file:{given}").write.text(f"file:{written}")
         except (Py4JJavaError, PySparkException):
-            raise self._unseen(
-                "an executor cannot read or write there what is there here"
-            ) from None
+            raise self._unseen(_BAD) from None
         finally:
-            spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+            spark.sparkContext._jsc.clearJobGroup()
         found = sorted(word for one in written.glob("part-*") for word in one.read_text().split())
         if found != sorted(words):
             lost = len(words) - len(found)
             raise self._unseen(f"of {tasks} files that executors wrote there, {lost} are not here")
-        return _that_ran(spark, group, tasks)
+        ran, failed = _that_ran(spark, group, tasks)
+        # Another executor has done its task; one that is gone by now may have been ended.
+        if failed & executors(spark, active=True).keys():
+            raise self._unseen(_BAD)
+        return ran
 
     def _unseen(self, why: str) -> Misconfigured:
         return Misconfigured(
             f"Spark's executors on {self.master} do not see the same {self.folder} as this machine:"
-            f" {why}; nothing was written",
+            f" {why}",
             hint=_HINT,
         )
 
 
-def _status(spark: SparkSession) -> Any:
-    return spark.sparkContext._jsc.sc().statusStore()
-
-
-def _executors(spark: SparkSession, *, active: bool = False) -> Mapping[str, str]:
-    """Return the hosts of the executors, by id: of those that there are now, or ever were."""
-    found = {
-        str(one.id()): str(one.hostPort()).rpartition(":")[0]
-        for one in scala_items(_status(spark).executorList(active))
-    }
-    found.pop("driver", None)
-    return found
-
-
-def _that_ran(spark: SparkSession, group: str, tasks: int) -> set[str]:
-    """Return the executors that ended the ``tasks`` of a job of ``group``. Spark reports them a
-    little after the job's end."""
-    tracker, status = spark.sparkContext.statusTracker(), _status(spark)
+def _that_ran(spark: SparkSession, group: str, tasks: int) -> tuple[set[str], set[str]]:
+    """Return the executors that ended the ``tasks`` of a job of ``group``, and those where one of
+    them failed. Spark reports them a little after the job's end."""
     end = time.monotonic() + _REPORTED_S
     while True:
-        ran = [
-            str(task.executorId())
-            for job in tracker.getJobIdsForGroup(group)
-            if (info := tracker.getJobInfo(job)) is not None
-            for stage in info.stageIds
-            for task in scala_items(status.taskList(stage, 0, 10 * tasks))
-            if str(task.status()) == "SUCCESS"
-        ]
+        found = ended_tasks(spark, group, 10 * tasks)
+        ran = [executor for executor, status in found if status == "SUCCESS"]
         if len(ran) >= tasks or time.monotonic() > end:
-            return set(ran)
+            return set(ran), {executor for executor, status in found if status == "FAILED"}
         time.sleep(_PAUSE_S)

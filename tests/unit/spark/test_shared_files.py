@@ -3,7 +3,7 @@ settings alone. With real executors: `tests/faults/test_cluster.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.cluster_spark import SHARED_FILES, cluster_settings
-from tideline.contract.errors import Misconfigured
+from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.verification import VerifyPlan
 from tideline.planner.maintaining import order_maintenance
 from tideline.settings import Merge
@@ -84,6 +84,93 @@ def test_folders_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     urls = ["file:///w/a%20b/t", "file:///w/a%20b/u", "file:///w/s/store/c/t", "s3://b/c/t"]
     found = shared_files._folders("file:///w/s/store", urls)
     assert [str(one) for one in found] == ["/w/a b", "/w/s/store"]
+
+
+class Probed:
+    """A cluster whose executors, by id, do tasks on this machine's files; those of ``failing`` fail
+    theirs, which ``0`` then does; those of ``idle`` get none."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failing: Collection[str] = ()) -> None:
+        self.alive = {"0": "a", "1": "b"}
+        self.idle: set[str] = set()
+        self.failing = set(failing)
+        self.descriptions: list[str] = []
+        monkeypatch.setattr(shared_files, "executors", lambda *_, **__: dict(self.alive))
+        monkeypatch.setattr(shared_files, "ended_tasks", self._tasks)
+        java = SimpleNamespace(clearJobGroup=self.descriptions.clear)
+        self.sparkContext = SimpleNamespace(
+            master="spark://h:7077",
+            defaultParallelism=2,
+            _jsc=java,
+            setJobGroup=lambda _, text: self.descriptions.append(text),
+        )
+        known = {SHARED_FILES: "true"}
+        self.conf = SimpleNamespace(get=known.get, set=lambda *_: None)
+        self.read = SimpleNamespace(option=lambda *_: SimpleNamespace(text=self._text))
+
+    def newSession(self) -> Probed:
+        return self
+
+    def _text(self, given: str) -> Any:
+        return SimpleNamespace(write=SimpleNamespace(text=lambda to: copy(given, to)))
+
+    def _tasks(self, *_: object) -> list[tuple[str, str]]:
+        ran = [one for one in self.alive if one not in self.idle | self.failing]
+        failed = [(one, "FAILED") for one in self.failing]
+        return [(one, "SUCCESS") for one in (ran * 4)[:4]] + failed
+
+
+def copy(given: str, to: str) -> None:
+    there = Path(to.removeprefix("file:"))
+    there.mkdir()
+    for number, path in enumerate(Path(given.removeprefix("file:")).iterdir()):
+        (there / f"part-{number}").write_text(path.read_text())
+
+
+def test_an_executor_whose_task_another_one_repeats_does_not_see_the_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spark: Any = Probed(monkeypatch, failing={"1"})
+    with (
+        pytest.raises(Misconfigured, match="do not see the same") as refused,
+        files_seen_by_all(spark, None, [f"file://{tmp_path}/a"]),
+    ):
+        pytest.fail("it went on")
+    assert "nothing was written" in str(refused.value.hint)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["sees it", "does not", "has no time", "is gone"])
+def test_executors_that_join_while_the_job_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    """The tables are written by then, whatever keeps the executor from being tried."""
+    spark: Any = Probed(monkeypatch)
+
+    def joins() -> None:
+        assert spark.descriptions == [], "the job's own are not called a trial"
+        everyone = {**spark.alive, "2": "c"}
+        if how != "is gone":
+            spark.alive = everyone
+        spark.idle = {"2"} if how == "has no time" else set()
+        spark.failing = {"2"} if how == "does not" else set()
+        monkeypatch.setattr(
+            shared_files,
+            "executors",
+            lambda *_, active=False: dict(spark.alive if active else everyone),
+        )
+
+    def work() -> None:
+        with files_seen_by_all(spark, None, [f"file://{tmp_path}/a"]):
+            joins()
+
+    if how == "sees it":
+        work()
+    else:
+        with pytest.raises(CorruptData, match="an executor joined while the job ran") as found:
+            work()
+        assert "nothing was written" not in str(found.value)
+        assert "tideline verify" in str(found.value.hint)
 
 
 def test_settings_of_a_cluster_are_for_clusters() -> None:
