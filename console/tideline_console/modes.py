@@ -21,6 +21,9 @@ _SECRETS = (
     ("store", "session_token"),
     ("warehouse", "secret_access_key"),
     ("warehouse", "session_token"),
+    ("warehouse", "catalog", "token"),
+    ("merge", "authenticate_secret"),
+    ("openlineage", "api_key"),
 )
 _URLS = (("source", "url"), ("control", "url"))
 
@@ -33,6 +36,8 @@ def check_modes(settings: Settings, path: Path) -> Iterator[Finding]:
         "control.password_file": settings.control.password_file,
         "store.secret_access_key_file": settings.store.secret_access_key_file,
         "warehouse.secret_access_key_file": settings.warehouse.secret_access_key_file,
+        "warehouse.catalog.token_file": settings.warehouse.catalog.token_file,
+        "merge.authenticate_secret_file": settings.merge.authenticate_secret_file,
     }
     for name, file in files.items():
         if file is not None:
@@ -59,11 +64,13 @@ def _holds_secret(path: Path) -> bool:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return False
-    if any(_at(values, *key) for key in (*_SECRETS, ("openlineage", "api_key"))):
+    if any(_at(values, *key) for key in _SECRETS):
         return True
     return any(urlsplit(str(_at(values, *key) or "")).password for key in _URLS)
 
 
-def _at(values: Mapping[str, Any], section: str, key: str) -> Any:
-    found = values.get(section)
-    return found.get(key) if isinstance(found, Mapping) else None
+def _at(values: Mapping[str, Any], *keys: str) -> Any:
+    found: Any = values
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found

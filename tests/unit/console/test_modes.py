@@ -19,6 +19,8 @@ VALUES: dict[str, dict[str, Any]] = {
 }
 KEYS = {"access_key_id": "i", "secret_access_key_file": "/nowhere/secret"}
 
+UNITY = {"kind": "unity", "url": "https://u", "name": "main"}
+
 
 def found(folder: Path, file_mode: int, secret_mode: int = 0o600, **sections: Any) -> list[str]:
     """What is said of a settings file with ``sections``, whose secrets' files have that mode."""
@@ -45,6 +47,8 @@ def found(folder: Path, file_mode: int, secret_mode: int = 0o600, **sections: An
         {"store": {**KEYS, "session_token": "canary"}},
         {"warehouse": {"access_key_id": "i", "secret_access_key": "canary"}},
         {"warehouse": {**KEYS, "session_token": "canary"}},
+        {"warehouse": {"catalog": {**UNITY, "token": "canary"}}},
+        {"merge": {"authenticate_secret": "canary"}},
         {"openlineage": {"api_key": "canary"}},
     ],
 )
@@ -68,14 +72,20 @@ def test_files_of_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         "control.password_file",
         "store.secret_access_key_file",
         "warehouse.secret_access_key_file",
+        "warehouse.catalog.token_file",
+        "merge.authenticate_secret_file",
     )
     identity = {"access_key_id": "i"}
-    sections: dict[str, Any] = {"store": identity, "warehouse": identity}
+    sections: dict[str, Any] = {"store": identity, "warehouse": {**identity, "catalog": UNITY}}
     for name in names:
-        section, _, key = name.partition(".")
-        file = tmp_path / f"{section}.secret"
+        *path, key = name.split(".")
+        file = tmp_path / f"{'-'.join(path)}.secret"
         file.write_text("canary")
-        sections[section] = {**sections.get(section, {}), key: str(file)}
+        inner = sections
+        for section in path:
+            inner[section] = dict(inner.get(section, {}))
+            inner = inner[section]
+        inner[key] = str(file)
     assert found(tmp_path, 0o644, 0o640, **sections) == []
     reported = [f"everybody on this machine may read {name}" for name in names]
     assert found(tmp_path, 0o644, 0o644, **sections) == reported
