@@ -53,8 +53,8 @@ def driver_settings(merge: Merge, master: str) -> dict[str, str]:
 def secret_settings(merge: Merge, master: str) -> dict[str, str]:
     """Return the settings by which a driver knows a standalone cluster's secret; {} without one.
 
-    Other clusters make one of their own for each application. Raises Misconfigured for a file that
-    cannot be read.
+    Other clusters make one for each application, where ``spark.authenticate`` is on. Raises
+    Misconfigured for a file that cannot be read.
     """
     secret = merge.secret() if master.startswith(STANDALONE) else None
     if secret is None:

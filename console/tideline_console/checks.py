@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 
+from tideline.cluster_spark import STANDALONE, is_cluster
 from tideline.contract.errors import TidelineError
 from tideline.control import ControlClient
 from tideline.java import java_home
@@ -61,6 +62,31 @@ def check_control_tls(settings: Settings) -> Iterator[Finding]:
     """Check by the settings alone."""
     if doubt := redis_doubt(settings.control.url.get_secret_value()):
         yield warning("control_encryption", f"the queue's connection {doubt[0]}", doubt[1])
+
+
+def check_cluster(settings: Settings, master: str) -> Iterator[Finding]:
+    """Check jobs on ``master`` by the settings alone; no findings for a local one."""
+    if not is_cluster(master):
+        return
+    places = {"store": settings.store, "warehouse": settings.warehouse_storage}
+    folders = [name for name, place in places.items() if split_url(place.url).scheme == "file"]
+    if folders and not settings.merge.shared_files:
+        text = f"{' and '.join(folders)} in a folder: jobs on {master} are refused"
+        fix = "move both to S3; or, if it is one mount on all machines, set merge.shared_files"
+        yield warning("cluster_files", text, fix)
+    if not master.startswith(STANDALONE) or settings.merge.secret() is not None:
+        return
+    servers = [split_url(f"//{one}") for one in master.removeprefix(STANDALONE).split(",")]
+    if all(is_loopback(one.hostname or "") for one in servers):
+        return
+    keys = any(place.keys() is not None for place in places.values() if place.in_s3)
+    what = "rows and the keys of S3 go" if keys else "rows go"
+    text = (
+        f"who reaches {master} may run programs there, and {what} to its executors unencrypted,"
+        " unless Spark's own settings say otherwise"
+    )
+    fix = "set merge.authenticate_secret_file; docs/CLUSTER.md has the lines for master and workers"
+    yield warning("cluster_encryption", text, fix)
 
 
 def check_warehouse(settings: Settings) -> list[Finding]:

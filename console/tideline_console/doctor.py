@@ -18,6 +18,7 @@ from tideline_capture.sources.finding import Finding, error, ok, warning
 from tideline_capture.sources.registry import source_of
 from tideline_console.checks import (
     attempt,
+    check_cluster,
     check_control,
     check_control_tls,
     check_java,
@@ -51,6 +52,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from attempt("warehouse", lambda: check_warehouse(settings))
     yield from attempt("layout", lambda: check_layouts(settings), grave=False)
     yield from check_catalog(settings)
+    cluster = settings.merge.master
+    yield from attempt("cluster", lambda: list(check_cluster(settings, cluster)), grave=False)
     yield from attempt("java", check_java, grave=False)
 
 

@@ -15,7 +15,14 @@ from tideline.contract.target_properties import DEFAULT_FORMAT
 from tideline.settings import CONFIG_VARIABLE, Settings
 from tideline.warehouse.job_jars import job_jars
 from tideline_capture.sources.finding import Finding, error, ok, warning
-from tideline_console.checks import attempt, check_control, check_store, check_warehouse, report
+from tideline_console.checks import (
+    attempt,
+    check_cluster,
+    check_control,
+    check_store,
+    check_warehouse,
+    report,
+)
 from tideline_console.modes import check_modes
 
 NAMES = ("merge", "repair", "backfill", "verify", "rebuild", "maintain", "control")
@@ -81,20 +88,21 @@ def check_spark(settings: Settings) -> list[Finding]:
     absent = connection_absent(name)
     if absent is None:
         master = connection_master(name)
-        found = ok("connection", f"jobs run on {master}, as the connection {name} says")
+        found = [ok("connection", f"jobs run on {master}, as the connection {name} says")]
     else:
         master = settings.merge.master
-        found = ok("connection", f"{absent}: jobs run here, on {master} (merge.master)")
+        found = [ok("connection", f"{absent}: jobs run here, on {master} (merge.master)")]
+    found += check_cluster(settings, master)
     if not brings_jars(master):
         jars = settings.merge.jars
         wanted = f"the jars of {DEFAULT_FORMAT} tables"
         report = f"merge.jars names {wanted}" if jars else f"{wanted} are to be in its Spark"
         fix = None if jars else "name them in merge.jars if they are not"
-        return [found, ok("jars", report) if jars else warning("jars", report, fix)]
+        return [*found, ok("jars", report) if jars else warning("jars", report, fix)]
     environment = local_environment()
     jars = settings.merge.jars or ",".join(str(jar) for jar in job_jars(settings))
     return [
-        found,
+        *found,
         ok("java", f"Java 17 or newer: {environment['JAVA_HOME']}"),
         *(_jar(path) for path in jars.split(",")),
     ]

@@ -14,6 +14,7 @@ from tideline.settings import make_settings
 from tideline_capture.sources.registry import source_of
 from tideline_console import checks
 from tideline_console.checks import (
+    check_cluster,
     check_control,
     check_control_tls,
     check_store,
@@ -147,3 +148,28 @@ def test_a_warehouse_in_which_commits_would_be_lost() -> None:
         server.ignores_conditions = True
         with pytest.raises(Misconfigured, match="lets two writers create the same object"):
             check_warehouse(in_s3(server))
+
+
+KEYS = {"access_key_id": "id", "secret_access_key": "canary"}
+
+
+@pytest.mark.parametrize(
+    ("master", "merge", "warned"),
+    [
+        ("local[2]", {}, []),
+        ("spark://127.0.0.1:7077", {}, ["cluster_files"]),
+        ("spark://10.0.0.7:7077", {}, ["cluster_files", "cluster_encryption"]),
+        ("spark://127.0.0.1:7077,h:7077", {"shared_files": True}, ["cluster_encryption"]),
+        ("spark://10.0.0.7:7077", {"authenticate_secret": "canary"}, ["cluster_files"]),
+        ("yarn", {"shared_files": True}, []),
+    ],
+)
+def test_a_cluster(master: str, merge: dict[str, Any], warned: list[str]) -> None:
+    """``spark.authenticate`` encrypts what the driver hands on."""
+    found = list(check_cluster(settings(merge=merge), master))
+    assert names(found) == [(name, "warning") for name in warned]
+    assert "keys of S3" not in str(found) and "canary" not in str(found)
+    in_s3 = settings(merge=merge, store={"url": "s3://b/x", **KEYS}, warehouse={"url": "s3://b/w"})
+    again = list(check_cluster(in_s3, master))
+    assert names(again) == [(n, "warning") for n in warned if n != "cluster_files"]
+    assert ("keys of S3" in str(again)) is ("cluster_encryption" in warned)
