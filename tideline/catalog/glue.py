@@ -89,10 +89,17 @@ class GlueCatalog:
         return made is not None
 
     def update(self, name: CatalogName, table: CatalogTable) -> None:
-        """See `Catalog`."""
+        """See `Catalog`. Properties that others have put into the entry stay. No earlier version is
+        archived: the table's log has them, and Glue has a limit."""
         with self._asking():
+            found = self._client.get_table(
+                DatabaseName=name.schema, Name=name.table, **self._account
+            )["Table"]
+            wanted = _input(name, table)
+            kept = spark_table.properties_of_others(found.get("Parameters") or {})
+            wanted["Parameters"] = {**kept, **wanted["Parameters"]}
             self._client.update_table(
-                DatabaseName=name.schema, TableInput=_input(name, table), **self._account
+                DatabaseName=name.schema, TableInput=wanted, SkipArchive=True, **self._account
             )
 
     def drop(self, name: CatalogName) -> None:

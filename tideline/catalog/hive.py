@@ -1,4 +1,5 @@
-"""A Hive metastore, by its Thrift interface."""
+"""A Hive metastore, by its Thrift interface, with calls that every Hive has from 2.3 on: 4.0.1 has
+removed ``get_table`` and ``get_table_objects_by_name`` (HIVE-26537)."""
 
 from __future__ import annotations
 
@@ -29,6 +30,8 @@ _ANSWER_MAX = 64 * 1024 * 1024
 _COLUMN = "col"
 _NO_STATISTICS = ttypes.EnvironmentContext(properties={"DO_NOT_UPDATE_STATS": "true"})
 """It would count the files of the placeholder."""
+_CAPABLE = ttypes.ClientCapabilities([ttypes.ClientCapability.INSERT_ONLY_TABLES])
+"""Without it, one such table of others among the names would be an error of the whole request."""
 
 
 class HiveCatalog:
@@ -72,14 +75,10 @@ class HiveCatalog:
     def update(self, name: CatalogName, table: CatalogTable) -> None:
         """See `Catalog`. What the metastore itself has put into the entry stays."""
         with self._asking():
-            found = self._client.get_table(name.schema, name.table)
+            request = ttypes.GetTableRequest(name.schema, name.table, _CAPABLE)
+            found = self._client.get_table_req(request).table
             wanted = _hive_table(name, table, None)
-            kept = {
-                key: value
-                for key, value in (found.parameters or {}).items()
-                if not key.startswith(("tideline.", "spark.sql.sources.schema"))
-                and key != "comment"
-            }
+            kept = spark_table.properties_of_others(found.parameters or {})
             found.parameters = {**kept, **wanted.parameters}
             found.sd.serdeInfo.parameters = {
                 **(found.sd.serdeInfo.parameters or {}),
@@ -101,7 +100,8 @@ class HiveCatalog:
 
     def _tables(self, schema: str, names: list[str]) -> list[Any]:
         with self._asking():
-            found: list[Any] = self._client.get_table_objects_by_name(schema, names)
+            request = ttypes.GetTablesRequest(schema, names, _CAPABLE)
+            found: list[Any] = self._client.get_table_objects_by_name_req(request).tables
         return found
 
     def _has(self, schema: str) -> bool:

@@ -39,6 +39,13 @@ def table_properties(table: CatalogTable) -> dict[str, str]:
     }
 
 
+def properties_of_others(found: Mapping[str, str]) -> dict[str, str]:
+    """Return those of an entry's properties that `table_properties` does not make; an update keeps
+    them."""
+    ours = ("tideline.", _SCHEMA)
+    return {k: v for k, v in found.items() if not k.startswith(ours) and k != "comment"}
+
+
 def serde_properties(table: CatalogTable) -> dict[str, str]:
     """Return the properties of the serde: the address, as Hadoop has paths."""
     return {"serialization.format": "1", PATH: path_of(table.location)}

@@ -7,13 +7,16 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from tests.fixtures.catalogs import CatalogPlace
 from tests.support.unity_server import UnityServer
 from tests.unit.catalog.test_names import settings_with
+from tideline.catalog.base import CatalogTable
 from tideline.catalog.columns import hive_type, sql_type
 from tideline.catalog.glue import GlueCatalog
 from tideline.catalog.hive import HiveCatalog
@@ -108,6 +111,32 @@ def test_what_glue_refuses_is_quoted_and_what_passes_is_not_wrong() -> None:
     catalog._client = fails("ThrottlingException")
     with pytest.raises(Unavailable, match="does not answer: ThrottlingException"):
         catalog.check()
+
+
+def test_a_glue_entry_keeps_what_others_put_into_it(
+    glue_place: CatalogPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = GlueCatalog(settings_with(glue_place.keys))
+    made = CatalogTable("s3://b/orders", "delta", ("shop", "one", "public.orders"), (), "ours")
+    assert catalog.create(NAME, made)
+    client, update = catalog._client, catalog._client.update_table
+    asked: list[dict[str, Any]] = []
+
+    def noted(**words: Any) -> Any:
+        asked.append(words)
+        return update(**words)
+
+    monkeypatch.setattr(client, "update_table", noted)
+    place = {"DatabaseName": NAME.schema, "Name": NAME.table}
+    found = client.get_table(**place)["Table"]
+    kept = {name: found[name] for name in ("Name", "StorageDescriptor")}
+    theirs = {**kept, "Parameters": {**found["Parameters"], "steward": "them"}}
+    update(DatabaseName=NAME.schema, TableInput=theirs)
+    catalog.update(NAME, replace(made, comment=""))
+    after = client.get_table(**place)["Table"]["Parameters"]
+    assert after["steward"] == "them" and "comment" not in after
+    assert after["tideline.fingerprint"] == replace(made, comment="").fingerprint
+    assert [one["SkipArchive"] for one in asked] == [True]
 
 
 def test_an_error_of_a_client_s_own_keeps_no_merge_up(monkeypatch: pytest.MonkeyPatch) -> None:
