@@ -10,7 +10,7 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 _API = "/api/2.1/unity-catalog"
 _TABLE = {
@@ -35,6 +35,9 @@ class UnityServer:
         self.name, self.token = name, token
         self.schemas: dict[str, dict[str, Any]] = {}
         self.tables: dict[str, dict[str, Any]] = {}
+        self.grants: dict[str, dict[str, list[str]]] = {}
+        self.gone: set[str] = set()
+        self.asked: list[tuple[str, str]] = []
         self.redirects_to: str | None = None
         handler = type("Handler", (_Handler,), {"unity": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -54,6 +57,8 @@ class UnityServer:
         self._thread.join()
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        path, _, query = path.partition("?")
+        self.asked.append((method, path))
         match method, path.split("/")[1:]:
             case "GET", ["catalogs", name]:
                 return (200, {"name": name}) if name == self.name else _missing("CATALOG")
@@ -64,9 +69,38 @@ class UnityServer:
             case "GET", ["tables", name]:
                 found = self.tables.get(unquote(name))
                 return (200, found) if found else _missing("TABLE")
+            case "GET", ["tables"]:
+                return self._list(dict(parse_qsl(query)))
             case "DELETE", ["tables", name]:
+                self.grants.pop(unquote(name), None)
                 return (200, {}) if self.tables.pop(unquote(name), None) else _missing("TABLE")
+            case "GET" | "PATCH", ["permissions", "table", name]:
+                return self._permissions(unquote(name), body)
         return 404, {}
+
+    def _list(self, words: dict[str, str]) -> tuple[int, Any]:
+        """Pages of the most that was asked for, ten at most, by name; as the server does it, the
+        last one has a token, too."""
+        if words["catalog_name"] != self.name or words["schema_name"] not in self.schemas:
+            return _missing("SCHEMA")
+        prefix = f"{self.name}.{words['schema_name']}."
+        names = sorted(name for name in self.tables if name.startswith(prefix))
+        names = [name for name in names if name > words.get("page_token", "")]
+        names = names[: min(10, int(words["max_results"]))]
+        found = [self.tables[name] for name in names]
+        return 200, {"tables": found, "next_page_token": names[-1] if names else ""}
+
+    def _permissions(self, name: str, body: Any) -> tuple[int, Any]:
+        if name not in self.tables:
+            return _missing("TABLE")
+        granted = self.grants.setdefault(name, {})
+        changes = [] if body is None else body["changes"]
+        if {one["principal"] for one in changes} & self.gone:
+            return _missing("USER")
+        for change in changes:
+            granted.setdefault(change["principal"], []).extend(change["add"])
+        found = [{"principal": who, "privileges": what} for who, what in granted.items()]
+        return 200, {"privilege_assignments": found}
 
     def _make_schema(self, body: Any) -> tuple[int, Any]:
         if body.get("catalog_name") != self.name:
@@ -132,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
-    do_GET = do_POST = do_DELETE = _serve
+    do_GET = do_POST = do_PATCH = do_DELETE = _serve
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing."""

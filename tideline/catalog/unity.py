@@ -6,10 +6,11 @@ import json
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from http.client import HTTPException
+from itertools import groupby
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from tideline.catalog.base import CatalogEntry, CatalogTable, entry_of
 from tideline.catalog.columns import sql_type
@@ -22,6 +23,10 @@ from tideline.warehouse.base import TableColumn
 _API = "/api/2.1/unity-catalog"
 _ANSWER_MAX = 64 * 1024 * 1024
 _EXISTS = ("TABLE_ALREADY_EXISTS", "SCHEMA_ALREADY_EXISTS", "ALREADY_EXISTS")
+_SINGLE_MAX = 10
+"""So many names of a schema are asked for one by one; of more, all of its entries are listed."""
+_PAGE = 50
+"""Entries of a page, as many as any server gives."""
 _WORDS_MAX = 300
 _TYPES = {
     "long": "LONG", "integer": "INT", "short": "SHORT", "byte": "BYTE", "string": "STRING",
@@ -59,14 +64,20 @@ class UnityCatalog:
         return f"the Unity Catalog at {self._url} answers, and has the catalog {self._name}"
 
     def find(self, names: Iterable[CatalogName]) -> Mapping[CatalogName, CatalogEntry]:
-        """See `Catalog`: a request for each name."""
+        """See `Catalog`. One that a list has left out is found when it cannot be made."""
         found = {}
-        for name in names:
-            answer = self._ask("GET", self._path(name))
-            if answer is not None:
-                found[name] = entry_of(
-                    answer.get("storage_location"), answer.get("properties") or {}
-                )
+        for schema, group in groupby(sorted(names), key=lambda name: name.schema):
+            wanted = {name.table: name for name in group}
+            tables = (
+                ((table, self._ask("GET", self._path(name))) for table, name in wanted.items())
+                if len(wanted) <= _SINGLE_MAX
+                else self._listed(schema)
+            )
+            for table, answer in tables:
+                if answer is not None and table in wanted:
+                    found[wanted[table]] = entry_of(
+                        answer.get("storage_location"), answer.get("properties") or {}
+                    )
         return found
 
     def create(self, name: CatalogName, table: CatalogTable) -> bool:
@@ -81,10 +92,25 @@ class UnityCatalog:
         return answer is not None and "error_code" not in answer
 
     def update(self, name: CatalogName, table: CatalogTable) -> None:
-        """See `Catalog`. The API changes no table: its entry is removed and made again, which the
-        next merge completes where this one is killed in between."""
+        """See `Catalog`. The API changes no columns: the entry is removed and made again, with the
+        grants that it had. The next merge makes it where this one is killed in between; its grants
+        are lost then."""
+        grants = self._grants(name)
         self.drop(name)
-        self.create(name, table)
+        if not self.create(name, table):
+            return
+        path = self._permissions(name)
+        lost = [
+            str(one["principal"])
+            for one in grants
+            if self._ask("PATCH", path, {"changes": [one]}) is None
+        ]
+        if lost:
+            raise Misconfigured(
+                f"its entry was made again, without the grants to {', '.join(lost)}, which the"
+                " server does not know",
+                hint="grant on the schema, or on the table again (docs/CATALOG.md#unity-catalog)",
+            )
 
     def drop(self, name: CatalogName) -> None:
         """See `Catalog`."""
@@ -94,7 +120,36 @@ class UnityCatalog:
         """See `Catalog`: each request has a connection of its own."""
 
     def _path(self, name: CatalogName) -> str:
-        return f"/tables/{quote(f'{self._name}.{name}', safe='')}"
+        return f"/tables/{self._full(name)}"
+
+    def _permissions(self, name: CatalogName) -> str:
+        return f"/permissions/table/{self._full(name)}"
+
+    def _full(self, name: CatalogName) -> str:
+        return quote(f"{self._name}.{name}", safe="")
+
+    def _listed(self, schema: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield the entries of a schema by name."""
+        words = {"catalog_name": self._name, "schema_name": schema, "max_results": _PAGE}
+        tokens: list[str] = []
+        while True:
+            token = {"page_token": tokens[-1]} if tokens else {}
+            answer = self._ask("GET", f"/tables?{urlencode({**words, **token})}") or {}
+            yield from ((str(one.get("name")), one) for one in answer.get("tables") or ())
+            more = str(answer.get("next_page_token") or "")
+            if not more or more in tokens:
+                return
+            tokens.append(more)
+
+    def _grants(self, name: CatalogName) -> list[Mapping[str, Any]]:
+        """Return the changes that give a new entry what is granted on the present one itself."""
+        answer = self._ask("GET", self._permissions(name)) or {}
+        return [
+            {"principal": one["principal"], "add": one["privileges"], "remove": []}
+            for one in answer.get("privilege_assignments") or ()
+            # Databricks has no name for a principal that is gone.
+            if one.get("principal") and one.get("privileges")
+        ]
 
     def _table(self, name: CatalogName, table: CatalogTable) -> Mapping[str, Any]:
         return {

@@ -96,6 +96,59 @@ def test_a_token_is_sent_nowhere_else(
         assert seen == []
 
 
+def table_of(name: str, comment: str = "") -> CatalogTable:
+    return CatalogTable(f"s3://b/{name}", "delta", ("shop", "one", name), (), comment)
+
+
+def test_grants_on_a_table_survive_a_change_of_it(unity_server: UnityServer) -> None:
+    catalog = unity(unity_server, token=unity_server.token)
+    assert catalog.create(NAME, table_of("orders"))
+    granted = {"analysts": ["SELECT"], "them@example.org": ["SELECT", "MODIFY"], "": ["SELECT"]}
+    unity_server.grants["main.public.orders"] = dict(granted)
+    catalog.update(NAME, table_of("orders", "other"))
+    assert unity_server.tables["main.public.orders"]["comment"] == "other"
+    del granted[""]  # A principal that is gone.
+    assert unity_server.grants["main.public.orders"] == granted
+    unity_server.gone.add("analysts")
+    with pytest.raises(Misconfigured, match="without the grants to analysts"):
+        catalog.update(NAME, table_of("orders"))
+    del granted["analysts"]
+    assert unity_server.grants["main.public.orders"] == granted
+
+
+def test_a_change_that_another_was_faster_with_grants_nothing(
+    unity_server: UnityServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = unity(unity_server, token=unity_server.token)
+    assert catalog.create(NAME, table_of("orders"))
+    unity_server.grants["main.public.orders"] = {"analysts": ["SELECT"]}
+    drop = catalog.drop
+
+    def late(name: CatalogName) -> None:
+        drop(name)
+        assert catalog.create(NAME, table_of("secrets"))
+
+    monkeypatch.setattr(catalog, "drop", late)
+    catalog.update(NAME, table_of("orders", "other"))
+    assert unity_server.tables["main.public.orders"]["storage_location"] == "s3://b/secrets"
+    assert not unity_server.grants.get("main.public.orders")
+
+
+def test_many_names_of_unity_are_listed(unity_server: UnityServer) -> None:
+    catalog = unity(unity_server, token=unity_server.token)
+    names = [CatalogName("public", f"t{number:02}") for number in range(25)]
+    for name in names[:-1]:
+        assert catalog.create(name, table_of(name.table))
+    elsewhere = CatalogName("other", "t01")
+    unity_server.asked.clear()
+    found = catalog.find([*names, elsewhere])
+    assert {name: one.location for name, one in found.items()} == {
+        name: f"s3://b/{name.table}" for name in names[:-1]
+    }
+    assert len(unity_server.asked) <= 5
+    assert catalog.find(CatalogName("none", f"t{number}") for number in range(25)) == {}
+
+
 def test_what_glue_refuses_is_quoted_and_what_passes_is_not_wrong() -> None:
     catalog = GlueCatalog(settings_with({"kind": "glue", "region": "eu-central-1"}))
 
