@@ -9,6 +9,7 @@ never touched.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -28,10 +29,12 @@ from tideline.contract.target_properties import DEFAULT_FORMAT, Owner, owner_of
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
+from tideline.warehouse.access import trust
 from tideline.warehouse.registry import open_reader
 
 _MERGED = (Outcome.APPLIED, Outcome.ALREADY_APPLIED)
 _NOTHING = "nothing is registered in the catalog"
+_LOOKS_AT_ONCE = 16
 _TRIES = 2
 """Another run of ours may be faster with a new entry: it is looked at once more."""
 
@@ -173,22 +176,29 @@ class _Registering:
         self, tables: Collection[str], tail: Manifest
     ) -> Iterator[tuple[str, CatalogTable]]:
         """Yield the tables that exist in the warehouse and are ours, as they are to be
-        registered."""
-        place = self._settings.warehouse_storage
-        for name in tables:
-            url = table_path(self._settings.warehouse.url, parse_table(name))
+        registered. To read one's log takes a few requests, one after the other."""
+        trust(self._settings.warehouse_storage)  # Changes the environment: not in threads.
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="look") as pool:
+            looks = [(name, pool.submit(self._look, name, tail)) for name in tables]
+        for name, look in looks:
             try:
-                reader = open_reader(url, place)
-                if reader is None:
-                    continue
-                owner = owner_of(reader.properties)
-                if owner != (tail.pipeline, tail.incarnation, name):
-                    continue
-                columns = tuple(reader.columns())
+                found = look.result()
             except TidelineError as error:
                 self._problems[name] = f"it is not registered: {error}"
-                continue
-            yield name, CatalogTable(url, DEFAULT_FORMAT, owner, columns, reader.comment)
+            else:
+                if found is not None:
+                    yield name, found
+
+    def _look(self, name: str, tail: Manifest) -> CatalogTable | None:
+        url = table_path(self._settings.warehouse.url, parse_table(name))
+        reader = open_reader(url, self._settings.warehouse_storage)
+        if reader is None:
+            return None
+        owner = owner_of(reader.properties)
+        if owner != (tail.pipeline, tail.incarnation, name):
+            return None
+        columns = tuple(reader.columns())
+        return CatalogTable(url, DEFAULT_FORMAT, owner, columns, reader.comment)
 
     def _one(
         self,

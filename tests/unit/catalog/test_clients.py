@@ -8,11 +8,13 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from tests.conformance.test_catalog import Shop
 from tests.fixtures.catalogs import CatalogPlace
 from tests.support.unity_server import UnityServer
 from tests.unit.catalog.test_names import settings_with
@@ -147,6 +149,23 @@ def test_many_names_of_unity_are_listed(unity_server: UnityServer) -> None:
     }
     assert len(unity_server.asked) <= 5
     assert catalog.find(CatalogName("none", f"t{number}") for number in range(25)) == {}
+
+
+def test_the_logs_of_tables_are_read_side_by_side(
+    unity_server: UnityServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In S3 each takes a few requests, and each merge reads all of them."""
+    keys = {"url": unity_server.url, "name": unity_server.name, "token": unity_server.token}
+    tables = [f"public.t{number}" for number in range(4)]
+    shop = Shop(tmp_path, CatalogPlace("unity", {"kind": "unity", **keys}), tables).made()
+    four, read = threading.Barrier(4), registration.open_reader
+
+    def together(*given: Any) -> Any:
+        four.wait(60)
+        return read(*given)
+
+    monkeypatch.setattr(registration, "open_reader", together)
+    assert sorted(register(shop.settings).made) == tables
 
 
 def test_what_glue_refuses_is_quoted_and_what_passes_is_not_wrong() -> None:

@@ -97,6 +97,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.planner.garbage": POOL,
     "tideline.planner.read_inputs": POOL,
     "tideline.planner.history_parts": POOL,
+    "tideline.planner.registration": POOL,
     "tideline.planner.rebuilds": frozenset({"time", "uuid"}),
     "tideline.planner.runs": POOL | {"time"},
     "tideline.control.reservation": frozenset({"threading", "time"}),
