@@ -134,22 +134,27 @@ class _SharedFolder:
         is given more rounds.
         """
         probe = self.folder / f"{PREFIX}{secrets.token_hex(8)}"
-        passed: set[str] = set()
+        passed, failed = set[str](), set[str]()
         try:
             for number in range(_ROUNDS_MAX):
-                passed |= self._round(probe / str(number))
+                ran, stuck = self._round(probe / str(number))
+                passed |= ran
+                failed |= stuck
                 untried = executors(self.spark, active=True).keys() - passed
                 if not untried:
                     return passed
         finally:
             shutil.rmtree(probe, ignore_errors=True)
+        if untried & failed:
+            raise self._unseen(_BAD)
         raise Unavailable(
             f"{len(untried)} executors on {self.master} took no task that tries whether they see"
             f" {self.folder}",
             hint="the cluster is busy; nothing was written, run it again",
         )
 
-    def _round(self, folder: Path) -> set[str]:
+    def _round(self, folder: Path) -> tuple[set[str], set[str]]:
+        """Return the executors that did a task, and those where one failed, which another did."""
         given, written = folder / "given", folder / "written"
         spark = self.spark.newSession()
         tasks = 2 * spark.sparkContext.defaultParallelism
@@ -178,11 +183,7 @@ class _SharedFolder:
         if found != sorted(words):
             lost = len(words) - len(found)
             raise self._unseen(f"of {tasks} files that executors wrote there, {lost} are not here")
-        ran, failed = _that_ran(spark, group, tasks)
-        # Another executor has done its task; one that is gone by now may have been ended.
-        if failed & executors(spark, active=True).keys():
-            raise self._unseen(_BAD)
-        return ran
+        return _that_ran(spark, group, tasks)
 
     def _unseen(self, why: str) -> Misconfigured:
         return Misconfigured(
