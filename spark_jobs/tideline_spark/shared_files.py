@@ -37,6 +37,8 @@ _FILES = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": str(1 << 30),
     "spark.sql.adaptive.enabled": "false",
 }
+_PASSED: dict[tuple[str, Path], set[str]] = {}
+"""The executors that have seen a folder, by application."""
 _HINT = (
     "nothing was written; mount the same folder at this path on every machine of the cluster,"
     " writable for its Spark; or move store and warehouse to S3"
@@ -131,8 +133,10 @@ class _SharedFolder:
         """Return the ids of the executors that passed: all that there are.
 
         A round has two tasks for each core, so that every idle executor gets one; one that got none
-        is given more rounds.
+        is given more rounds, unless it has passed for an earlier job: with the tasks of a long one
+        it may be busy throughout.
         """
+        known = _PASSED.setdefault((self.spark.sparkContext.applicationId, self.folder), set())
         probe = self.folder / f"{PREFIX}{secrets.token_hex(8)}"
         passed, failed = set[str](), set[str]()
         try:
@@ -140,9 +144,10 @@ class _SharedFolder:
                 ran, stuck = self._round(probe / str(number))
                 passed |= ran
                 failed |= stuck
-                untried = executors(self.spark, active=True).keys() - passed
+                untried = executors(self.spark, active=True).keys() - passed - (known - failed)
                 if not untried:
-                    return passed
+                    known |= passed
+                    return passed | known
         finally:
             shutil.rmtree(probe, ignore_errors=True)
         if untried & failed:

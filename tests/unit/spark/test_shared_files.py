@@ -3,6 +3,7 @@ settings alone. With real executors: `tests/faults/test_cluster.py`."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.cluster_spark import SHARED_FILES, cluster_settings
-from tideline.contract.errors import CorruptData, Misconfigured
+from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 from tideline.contract.verification import VerifyPlan
 from tideline.planner.maintaining import order_maintenance
 from tideline.settings import Merge
@@ -100,6 +101,7 @@ class Probed:
         java = SimpleNamespace(clearJobGroup=self.descriptions.clear)
         self.sparkContext = SimpleNamespace(
             master="spark://h:7077",
+            applicationId=uuid.uuid4().hex,
             defaultParallelism=2,
             _jsc=java,
             setJobGroup=lambda _, text: self.descriptions.append(text),
@@ -138,6 +140,22 @@ def test_an_executor_whose_task_another_one_repeats_does_not_see_the_folder(
         pytest.fail("it went on")
     assert "nothing was written" in str(refused.value.hint)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_executor_that_is_busy_with_another_job_has_passed_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spark: Any = Probed(monkeypatch)
+    urls = [f"file://{tmp_path}/a"]
+    with files_seen_by_all(spark, None, urls):
+        spark.idle = {"1"}
+    with files_seen_by_all(spark, None, urls):
+        spark.failing = {"1"}
+    with pytest.raises(Misconfigured), files_seen_by_all(spark, None, urls):
+        pytest.fail("it has lost the folder")
+    spark.failing, spark.idle, spark.alive = set(), {"2"}, {**spark.alive, "2": "c"}
+    with pytest.raises(Unavailable, match="1 executors"), files_seen_by_all(spark, None, urls):
+        pytest.fail("it was never tried")
 
 
 @pytest.mark.parametrize("how", ["sees it", "does not", "has no time", "is gone"])
