@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 
 from tideline.cluster_spark import STANDALONE
-from tideline.contract.errors import TidelineError, Unavailable
+from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
 from tideline_spark.failures import unexpected
 
 _ANSWER_S = 10.0
+_NO_ADDRESS = ("BindException", "UnknownHostException", "UnresolvedAddressException")
 
 
 def require_master(master: str) -> None:
@@ -39,6 +40,12 @@ def start_failure(error: Exception, master: str) -> TidelineError:
     """Return the error for a session on ``master`` that did not start."""
     if not master.startswith(STANDALONE):
         return unexpected(error, "starting Spark")
+    if any(name in str(error) for name in _NO_ADDRESS):
+        return Misconfigured(
+            "the driver cannot listen on the address that it is given",
+            hint="merge.driver_host is a name or an address of this machine; where executors reach"
+            " it by another one, merge.driver_bind_address is the one to listen on",
+        )
     return Unavailable(
         f"Spark's master {master} did not take this application in",
         hint="its secret may be another (merge.authenticate_secret), or its Spark another version;"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from devtools.services.ports import free_port
-from tideline.contract.errors import Unavailable
+from tideline.contract.errors import Misconfigured, Unavailable
 from tideline_spark.session import make_session
-from tideline_spark.standalone import require_master
+from tideline_spark.standalone import require_master, start_failure
 
 
 def test_one_of_several_is_enough() -> None:
@@ -36,3 +37,15 @@ def test_no_java_is_started_for_a_master_that_is_away(monkeypatch: pytest.Monkey
     monkeypatch.setattr("tideline_spark.session._start_java", started)
     with pytest.raises(Unavailable, match="does not answer"):
         make_session(master=f"spark://127.0.0.1:{free_port()}")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "hint"),
+    [
+        ("java.net.BindException: Cannot assign requested address", Misconfigured, "driver_host"),
+        ("IllegalStateException: Cannot call methods on a stopped", Unavailable, "secret"),
+    ],
+)
+def test_why_a_session_does_not_start(text: str, kind: type[Exception], hint: str) -> None:
+    found = start_failure(Py4JError(text), "spark://h:7077")
+    assert isinstance(found, kind) and hint in str(found)
