@@ -256,7 +256,10 @@ def _stranger(
     rename = f"give this table another name: [tables.{toml_text(table)}] catalog_name ="
     rename = f"{rename} 'schema.table', or warehouse.catalog.table_name"
     if ours:
-        return f"{name} in the catalog is this table at another address, {at}; drop it there"
+        return (
+            f"{name} in the catalog is this table at another address, {at}, or that of another"
+            f" pipeline {pipeline}; drop it there if it is given up, or {rename}"
+        )
     if pipeline:
         return f"{name} in the catalog is {theirs} of pipeline {pipeline}, at {at}; {rename}"
     drop = "drop it there (a table's files stay), or " if here else ""
