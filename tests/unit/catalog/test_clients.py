@@ -28,6 +28,7 @@ from tideline.catalog.unity import UnityCatalog
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.planner import registration
 from tideline.planner.registration import Registration, register
+from tideline.warehouse.registry import open_reader
 
 NAME = CatalogName("public", "orders")
 
@@ -158,11 +159,11 @@ def test_the_logs_of_tables_are_read_side_by_side(
     keys = {"url": unity_server.url, "name": unity_server.name, "token": unity_server.token}
     tables = [f"public.t{number}" for number in range(4)]
     shop = Shop(tmp_path, CatalogPlace("unity", {"kind": "unity", **keys}), tables).made()
-    four, read = threading.Barrier(4), registration.open_reader
+    four = threading.Barrier(4)
 
     def together(*given: Any) -> Any:
         four.wait(60)
-        return read(*given)
+        return open_reader(*given)
 
     monkeypatch.setattr(registration, "open_reader", together)
     assert sorted(register(shop.settings).made) == tables
