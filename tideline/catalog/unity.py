@@ -174,16 +174,23 @@ class UnityCatalog:
             f"{self._url}{_API}{path}", data=data, headers=headers, method=method
         )
         try:
-            with self._opener.open(request, timeout=self._timeout_s) as answer:
-                return _decoded(answer.read(_ANSWER_MAX))
-        except urllib.error.HTTPError as error:
-            with error:
-                return self._refused(error.code, _decoded(error.read(_ANSWER_MAX)))
+            status, raw = self._send(request)
         except (OSError, HTTPException) as error:
             raise Unavailable(
                 f"the Unity Catalog at {self._url} does not answer: {type(error).__name__}",
                 hint="check that it runs, the key url of warehouse.catalog, and its certificate",
             ) from None
+        answer = _decoded(raw)
+        return answer if status is None else self._refused(status, answer)
+
+    def _send(self, request: urllib.request.Request) -> tuple[int | None, bytes]:
+        """Return the answer, with its status where that is an error."""
+        try:
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
+                return None, answer.read(_ANSWER_MAX)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read(_ANSWER_MAX)
 
     def _refused(self, status: int, answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
         code = str(answer.get("error_code") or "")

@@ -81,6 +81,28 @@ def test_a_catalog_that_unity_lacks_is_named(unity_server: UnityServer) -> None:
         catalog.check()
 
 
+def test_an_error_that_does_not_arrive_is_an_error_of_ours() -> None:
+    """Its status is there, and the rest never comes."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        kept: list[socket.socket] = []
+
+        def serve() -> None:
+            client, _ = server.accept()
+            kept.append(client)
+            client.recv(65_536)
+            client.sendall(b"HTTP/1.1 500 no\r\nContent-Length: 100\r\n\r\n{")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        keys = {"kind": "unity", "url": url, "name": "main", "timeout_s": 0.5}
+        with pytest.raises(Unavailable, match="does not answer: TimeoutError"):
+            UnityCatalog(settings_with(keys)).check()
+        thread.join()
+        for client in kept:
+            client.close()
+
+
 def test_a_token_is_sent_nowhere_else(
     unity_server: UnityServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
