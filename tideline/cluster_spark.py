@@ -33,10 +33,10 @@ def executor_settings(merge: Merge, master: str) -> dict[str, str]:
         "spark.cores.max": merge.cores_max,
     }
     found = {name: str(value) for name, value in sizes.items() if value is not None}
-    return found | {
-        SHARED_FILES: str(merge.shared_files).lower(),
-        EXECUTORS_WAIT: f"{merge.executors_wait_s:g}",
-    }
+    found |= {SHARED_FILES: str(merge.shared_files).lower()}
+    if master.startswith(STANDALONE):  # Others have queues, or machines that have yet to start.
+        found |= {EXECUTORS_WAIT: f"{merge.executors_wait_s:g}"}
+    return found
 
 
 def driver_settings(merge: Merge, master: str) -> dict[str, str]:

@@ -265,8 +265,8 @@ class Merge(Section):
     """The cores of all executors of an application together on a standalone cluster, as
     `spark.cores.max`; None: all that are free."""
     executors_wait_s: Seconds = 240.0
-    """The time that a job waits for its first executor on a cluster without a free core, before it
-    ends as Unavailable."""
+    """The time that a job waits for its first executor on a standalone cluster without a free core,
+    before it ends as Unavailable."""
     driver_host: str | None = None
     """The name or address at which executors reach the driver, as `spark.driver.host`; None: what
     this machine's name resolves to."""

@@ -84,9 +84,13 @@ def test_none_is_named_after_the_time_of_the_settings(clock: list[float]) -> Non
 
 
 @pytest.mark.parametrize(
-    "conf", [{}, {EXECUTORS_WAIT: "30", "spark.dynamicAllocation.enabled": "true"}]
+    "conf",
+    [
+        cluster_settings(Merge(), "yarn"),
+        {EXECUTORS_WAIT: "30", "spark.dynamicAllocation.enabled": "true"},
+    ],
 )
-def test_executors_on_demand_come_with_the_first_job(conf: dict[str, str]) -> None:
+def test_a_queue_and_executors_on_demand_are_not_waited_for(conf: dict[str, str]) -> None:
     found: Any = Application(None, conf)
     require_executor(found, MASTER)
     assert found.looks == 0
