@@ -68,13 +68,19 @@ def test_the_job_takes_its_arguments(
     assert options["receipt"].endswith(f"/{receipt_key('shop', 'PLAN')}")
 
 
-def test_its_settings_are_ours(application: dict[str, Any]) -> None:
+def test_its_settings_are_ours(
+    application: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/token")
     known = {
         **place_settings([Warehouse(url="s3://b/w", region="eu-1")]),
         **executor_settings(Merge(), "k8s://https://kubernetes"),
     }
     known["spark.hadoop.fs.s3a.endpoint.region"] = "eu-central-1"
     given = application["spec"]["sparkConf"]
+    provider = "aws.credentials.provider"
+    chain = known[f"spark.hadoop.fs.s3a.bucket.b.{provider}"].split(",")
+    known[f"spark.hadoop.fs.s3a.{provider}"] = next(one for one in chain if "WebIdentity" in one)
     assert given == {name: known.get(name) for name in given}
 
 
