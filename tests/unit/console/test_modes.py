@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic import BaseModel, SecretStr
 
 from tests.fixtures.settings import as_toml
-from tideline.settings import load_settings
+from tideline.settings import load_settings, settings_model
 from tideline_console import modes
 from tideline_console.modes import check_modes
 
@@ -91,6 +93,21 @@ def test_files_of_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert found(tmp_path, 0o644, 0o644, **sections) == reported
     monkeypatch.setattr(modes, "_MOUNTED", (str(tmp_path),))
     assert found(tmp_path, 0o644, 0o444, **sections) == [], "an engine's mount has a mode for all"
+
+
+def test_every_secret_is_known() -> None:
+    """By the settings' own types; a url is told apart by the password in it."""
+
+    def secrets(section: type[BaseModel], *path: str) -> Iterator[tuple[str, ...]]:
+        for name, field in section.model_fields.items():
+            kinds = [field.annotation, *get_args(field.annotation)]
+            if SecretStr in kinds and name != "url":
+                yield *path, name
+            for kind in kinds:
+                if isinstance(kind, type) and issubclass(kind, BaseModel):
+                    yield from secrets(kind, *path, name)
+
+    assert set(secrets(settings_model())) == set(modes._SECRETS)
 
 
 def test_a_file_that_is_another_containers(tmp_path: Path) -> None:
