@@ -17,6 +17,7 @@ from redis.exceptions import NoPermissionError
 from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import Manifest
 from tideline.control import ControlClient
+from tideline.control.merger import LEASE_S, MergerClient
 from tideline.planner.registration import drop_entry, own_entries
 from tideline.redis_client import connect, redis_errors
 from tideline.settings import Settings
@@ -47,7 +48,8 @@ def run(
     """Show the steps, and with ``yes`` take them; `EXIT_LEFT` when one was refused. ``on_step`` is
     called after each, for tests.
 
-    Raises Misconfigured, naming it, while a worker runs, and Unavailable when a server is away.
+    Raises Misconfigured, naming it, while a worker or the merger runs, and Unavailable when a
+    server is away.
     """
     tail = _tail(settings)
     refuse_running(settings, tail)
@@ -89,7 +91,8 @@ def _entry_removals(settings: Settings, incarnation: str | None) -> Iterator[Rem
 
 
 def refuse_running(settings: Settings, tail: Manifest | None) -> None:
-    """Raise Misconfigured naming the workers that run by their own report or the chain's."""
+    """Raise Misconfigured naming the workers that run by their own report or the chain's, or the
+    merger, which would make removed tables again."""
     with closing(ControlClient(settings.control, settings.pipeline)) as control_client:
         running = [
             f"{worker.writer} ({worker.state}, process {worker.pid} on {worker.host})"
@@ -102,6 +105,14 @@ def refuse_running(settings: Settings, tail: Manifest | None) -> None:
     if running:
         raise Misconfigured(
             f"a worker of pipeline {settings.pipeline} runs: {', '.join(running)}", hint=_STOP
+        )
+    with closing(MergerClient(settings.control, settings.pipeline)) as merger_client:
+        merger = merger_client.status()
+    if merger is not None:
+        raise Misconfigured(
+            f"the merger of pipeline {settings.pipeline} runs: process {merger.pid} on"
+            f" {merger.host}",
+            hint=f"stop it first (SIGTERM); one that was killed counts as running for {LEASE_S:g} s",
         )
 
 

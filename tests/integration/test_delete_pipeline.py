@@ -27,6 +27,7 @@ from tideline.catalog.base import CatalogTable
 from tideline.catalog.names import CatalogName
 from tideline.catalog.registry import open_catalog
 from tideline.contract.errors import Misconfigured
+from tideline.control.merger import MergerQueue, MergerStatus
 from tideline.redis_client import connect
 from tideline.settings.catalog import CatalogSettings
 from tideline.settings.sources.mysql import MysqlSection
@@ -209,6 +210,22 @@ def test_a_running_worker_is_refused_by_name(shop: Pipeline[Database]) -> None:
             delete(shop)
     worker.terminate()
     assert {"slot", "publication"} <= {one.split()[0] for one in left(shop)}
+    assert delete(shop) == 0
+    assert left(shop) == []
+
+
+def test_a_running_merger_is_refused_by_name(shop: Pipeline[Database]) -> None:
+    """It would make the tables again that are removed."""
+    name = shop.settings.pipeline
+    status = MergerStatus("m", name, "merging", "host-1", 17, 0, 0)
+    with closing(MergerQueue(shop.settings.control, name, "m")) as merger:
+        merger.renew()
+        merger.publish(status)
+        before = left(shop)
+        with pytest.raises(Misconfigured, match=rf"merger of pipeline {name} runs: process 17 on"):
+            delete(shop)
+        assert left(shop) == before
+        merger.release()
     assert delete(shop) == 0
     assert left(shop) == []
 
