@@ -14,7 +14,8 @@ from tideline.cache import cache_folder
 from tideline.settings.object_storage import ObjectStorage
 
 _TRUSTED: set[tuple[Path, int, int, str | None]] = set()
-"""The `_state` of each CA file that is trusted: a table is opened often, and bundles are large."""
+"""The `_state` of each CA file that is trusted, with the file that this process goes by: a table is
+opened often, and bundles are large."""
 
 
 def storage_options(place: ObjectStorage) -> Mapping[str, str]:
@@ -44,7 +45,10 @@ def trust(place: ObjectStorage) -> None:
 
     Raises Misconfigured for a CA file that cannot be read.
     """
-    if place.ca_file is None or _state(place.ca_file) in _TRUSTED:
+    if place.ca_file is None:
+        return
+    state = _state(place.ca_file)  # Before it is read: it may be renewed meanwhile.
+    if (*state, os.environ.get(FILE_VARIABLE)) in _TRUSTED:
         return
     wanted = place.authorities()
     if wanted is None:
@@ -53,16 +57,16 @@ def trust(place: ObjectStorage) -> None:
     if wanted not in trusted:
         # Whatever else this process connects to goes by the same file.
         os.environ[FILE_VARIABLE] = str(_kept(trusted + wanted + b"\n"))
-    _TRUSTED.add(_state(place.ca_file))
+    _TRUSTED.add((*state, os.environ.get(FILE_VARIABLE)))
 
 
-def _state(file: Path) -> tuple[Path, int, int, str | None]:
-    """Return what tells one CA file from its renewal, and the file that this process goes by."""
+def _state(file: Path) -> tuple[Path, int, int]:
+    """Return what tells one CA file from its renewal."""
     try:
         found = file.stat()
     except OSError:  # Reading it says why.
-        return file, -1, -1, None
-    return file, found.st_mtime_ns, found.st_size, os.environ.get(FILE_VARIABLE)
+        return file, -1, -1
+    return file, found.st_mtime_ns, found.st_size
 
 
 def _trusted() -> bytes:

@@ -159,6 +159,25 @@ def test_an_authority_that_was_renewed_is_trusted(machine: Path, tmp_path: Path)
     assert trusted() == {"machine", "ours", "renewed"}
 
 
+def test_an_authority_that_is_renewed_while_it_is_read_is_trusted(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = make_authority(tmp_path, "ours").file
+    renewed = make_authority(tmp_path, "renewed").file.read_bytes()
+    read = Warehouse.authorities
+
+    def renewing(self: Warehouse) -> bytes | None:
+        found = read(self)
+        ours.write_bytes(renewed + b"\n")
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Warehouse, "authorities", renewing)
+        trust(place(ours))
+    trust(place(ours))
+    assert trusted() == {"machine", "ours", "renewed"}
+
+
 def test_a_machine_without_any(
     machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
