@@ -16,7 +16,7 @@ from redis.exceptions import NoPermissionError
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import Manifest
-from tideline.control import ControlClient
+from tideline.control import WORKER_TTL_S, ControlClient
 from tideline.control.merger import LEASE_S, MergerClient
 from tideline.planner.registration import drop_entry, own_entries
 from tideline.redis_client import connect, redis_errors
@@ -30,7 +30,7 @@ from tideline_console.errors import report
 from tideline_console.output import say
 
 EXIT_LEFT = 2
-_STOP = "stop it first (SIGTERM); one that was killed counts as running for 30 s"
+_STOP = "stop it first (SIGTERM); one that was killed counts as running for {:g} s"
 _KEYS = "tideline:{}:*"
 _TIMEOUT_S = 5.0
 
@@ -104,7 +104,8 @@ def refuse_running(settings: Settings, tail: Manifest | None) -> None:
             running = [f"{tail.writer} (it wrote to the chain {max(age_s, 0):.0f} s ago)"]
     if running:
         raise Misconfigured(
-            f"a worker of pipeline {settings.pipeline} runs: {', '.join(running)}", hint=_STOP
+            f"a worker of pipeline {settings.pipeline} runs: {', '.join(running)}",
+            hint=_STOP.format(WORKER_TTL_S),
         )
     with closing(MergerClient(settings.control, settings.pipeline)) as merger_client:
         merger = merger_client.status()
@@ -112,7 +113,7 @@ def refuse_running(settings: Settings, tail: Manifest | None) -> None:
         raise Misconfigured(
             f"the merger of pipeline {settings.pipeline} runs: process {merger.pid} on"
             f" {merger.host}",
-            hint=f"stop it first (SIGTERM); one that was killed counts as running for {LEASE_S:g} s",
+            hint=_STOP.format(LEASE_S),
         )
 
 

@@ -54,8 +54,8 @@ def place_url(url: str) -> str:
     in_azure = parts.scheme in ("abfss", "abfs", "wasb", "wasbs")
     # A secret with a slash ends what is taken for the host; no bucket has a colon. Azure's
     # containers stand before an @.
-    foreign = ":" in parts.netloc or (at and not in_azure) or parts.query
-    if parts.scheme not in ("", "file", "memory") and foreign:
+    secret = ":" in parts.netloc or (at and not in_azure) or parts.query
+    if secret and parts.scheme in (*OBJECT_STORES, *_OTHER_NAMES):
         raise ValueError("must not hold credentials: they go into access_key_id and so on")
     if (instead := _OTHER_NAMES.get(parts.scheme)) is not None:
         raise ValueError(f"is written as {instead}")

@@ -242,6 +242,8 @@ def test_a_store_with_mistakes_does_not_hide_a_warehouses() -> None:
         ("wasbs://c@a.blob.core.windows.net/x", "is written as abfss://"),
         ("abfss://account.dfs.core.windows.net/x", "must be file:///absolute/path, s3://"),
         ("hdfs://namenode/x", "must be file:///absolute/path, s3://"),
+        ("hdfs://namenode:8020/x", "must be file:///absolute/path, s3://"),
+        ("https://u:canary@a.blob.core.windows.net/c", "must be file:///absolute/path, s3://"),
         ("ftp://host/x", "must be file:///absolute/path, s3://"),
         ("file://host/x", "must be file:///absolute/path, s3://"),
         ("x/y", "must be file:///absolute/path, s3://"),
