@@ -15,8 +15,9 @@ from tideline_spark.failures import explain
 from tideline_spark.hadoop_files import find_status, read_file
 
 DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
-_OBJECT_STORES = ("s3", "s3a", "gs", "abfs", "abfss")
-"""Schemes of stores where an object appears whole once it is written, and a rename is a copy."""
+_OBJECT_STORES = ("s3", "s3a", "gs")
+"""Schemes of stores where an object appears whole once it is written, and a rename is a copy. Not
+Azure's, whose files are seen while they are written: Delta's log store renames there, too."""
 
 
 def java_names(session: SparkSession) -> Any:
