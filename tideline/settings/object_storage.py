@@ -56,7 +56,9 @@ def place_url(url: str) -> str:
     # containers stand before an @.
     secret = ":" in parts.netloc or (at and not in_azure) or parts.query
     if secret and parts.scheme in (*OBJECT_STORES, *_OTHER_NAMES):
-        raise ValueError("must not hold credentials: they go into access_key_id and so on")
+        in_s3 = parts.scheme.startswith("s3")
+        place = "go into access_key_id and so on" if in_s3 else "come from the environment"
+        raise ValueError(f"must not hold credentials: they {place}")
     if (instead := _OTHER_NAMES.get(parts.scheme)) is not None:
         raise ValueError(f"is written as {instead}")
     whole = {
@@ -130,6 +132,11 @@ class ObjectStorage(Section, shared=True):
             raise ValueError("has a session_token without the keys that it belongs to")
         if self.kms_key is not None and self.encryption != "sse-kms":
             raise ValueError('has a kms_key, which counts with encryption = "sse-kms" only')
+        if self.in_object_store and not self.in_s3 and self.has_access:
+            given = ", ".join(name for name in ACCESS if name in self.model_fields_set)
+            raise ValueError(
+                f"has keys of S3 ({given}), and is not there: the environment gives access"
+            )
         return self
 
     @property

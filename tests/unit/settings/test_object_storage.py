@@ -248,9 +248,9 @@ def test_a_store_with_mistakes_does_not_hide_a_warehouses() -> None:
         ("file://host/x", "must be file:///absolute/path, s3://"),
         ("x/y", "must be file:///absolute/path, s3://"),
         ("gs://", "must be file:///absolute/path, s3://"),
-        ("gs://canary@b/x", "must not hold credentials"),
-        ("abfss://c:canary@a.dfs.core.windows.net/x", "must not hold credentials"),
-        ("abfss://c@a.dfs.core.windows.net/x?sig=canary", "must not hold credentials"),
+        ("gs://canary@b/x", "must not hold credentials: they come from the environment"),
+        ("abfss://c:canary@a.dfs.core.windows.net/x", "must not hold credentials: they come"),
+        ("abfss://c@a.dfs.core.windows.net/x?sig=canary", "must not hold credentials: they come"),
     ],
 )
 def test_a_place_that_is_not_served(section: str, url: str, reason: str) -> None:
@@ -265,3 +265,13 @@ def test_a_place_in_another_cloud(url: str) -> None:
     assert settings.store.in_object_store and not settings.store.in_s3
     assert settings.warehouse_store().url == f"{url}/tables"
     assert settings.warehouse_storage is settings.warehouse
+
+
+@pytest.mark.parametrize("url", ["gs://b/x", "abfss://c@a.dfs.core.windows.net/x"])
+@pytest.mark.parametrize("key", ["encryption", "ca_file", "path_style"])
+def test_keys_of_s3_are_refused_in_another_cloud(url: str, key: str) -> None:
+    """Nothing would be encrypted with them, and no one would know."""
+    values = {"encryption": "sse-s3", "ca_file": "/ca.pem", "path_style": False}
+    with pytest.raises(Misconfigured, match=rf"warehouse: .*has keys of S3 \({key}\)"):
+        made({}, {"url": url, key: values[key]})
+    made({"url": "file:///store", key: values[key]}, {})
