@@ -62,7 +62,7 @@ class CatalogSettings(Section):
     """Glue: the region; None: the warehouse's. Credentials are those that the warehouse has."""
     ca_file: Path | None = None
     """A file with the certificates (PEM) of the authority of a url with a private one, for Unity
-    and Glue; the machine's own authorities stay trusted."""
+    and Glue."""
     timeout_s: Seconds = 10.0
     """The time limit of one request; a catalog that does not answer keeps no merge up for longer
     than a few of them."""
