@@ -11,6 +11,8 @@ MiB = 1024 * 1024
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Days = Annotated[float, Field(ge=1 / 24, le=36_500)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Bytes = Annotated[int, Field(ge=1)]
+"""A size that a machine, a log or a run may have, of any number of gigabytes."""
 
 
 class Effect(StrEnum):

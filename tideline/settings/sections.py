@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tideline.contract.request import CHUNK_ROWS_MAX, DELAY_MS_MAX
-from tideline.settings.base import Count, Days, Effect, MiB, Seconds, Section
+from tideline.settings.base import Bytes, Count, Days, Effect, MiB, Seconds, Section
 from tideline.settings.catalog import CatalogSettings
 from tideline.settings.object_storage import ObjectStorage, place_url
 from tideline.settings.redis_url import check_redis
@@ -159,7 +159,7 @@ class Capture(Section):
     """Dumps wait while a replica (or the source, where it is one) is further behind."""
     running_queries_max: Count | None = None
     """Dumps wait while more sessions are at work in the source."""
-    log_backlog_max_bytes: Count | None = None
+    log_backlog_max_bytes: Bytes | None = None
     """Dumps wait while the source keeps more of its log for us."""
     unseen_transactions_max: Count = 100_000
     """PostgreSQL: above so many that are not visible yet, chunks use the fence."""
@@ -233,7 +233,7 @@ class Merge(Section):
 
     parts_max: Count = 10_000
     """Files that one plan reads; what is left waits for the next."""
-    bytes_max: Annotated[int, Field(ge=1)] = 8 * 1024 * MiB
+    bytes_max: Bytes = 8 * 1024 * MiB
     """… and their bytes."""
     retries_max: Count = 8
     """Immediate retries for a table that another writer of it was faster with."""
@@ -252,7 +252,7 @@ class Merge(Section):
     follow_interval_s: Seconds = 0.5
     """`tideline merge --follow`: the interval between two looks for a new manifest, a GET each
     ([COST](COST.md#a-merger))."""
-    follow_memory_bytes_max: Count | None = None
+    follow_memory_bytes_max: Bytes | None = None
     """`tideline merge --follow`: a Spark session that takes more memory is replaced; None:
     `driver_memory` and 2 GiB more."""
     executor_memory: Annotated[str, Field(pattern=r"^\d+[kmgtKMGT]$")] | None = None

@@ -378,6 +378,14 @@ def test_every_number_has_a_unit_or_counts() -> None:
                 assert name.endswith(units), f"{section}.{name}"
 
 
+def test_sizes_of_logs_and_sessions_are_gigabytes() -> None:
+    """What a source keeps, and what the merger's session takes by default."""
+    sizes = {"follow_memory_bytes_max": 4 << 30, "bytes_max": 64 << 30}
+    made = make_settings(values(capture={"log_backlog_max_bytes": 64 << 30}, merge=sizes))
+    assert made.capture.log_backlog_max_bytes == made.merge.bytes_max == 64 << 30
+    assert made.merge.follow_memory_bytes_max == 4 << 30
+
+
 def test_a_store_by_itself_is_checked_too() -> None:
     with pytest.raises(ValidationError):
         Store(url="nonsense")
