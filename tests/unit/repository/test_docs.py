@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import re
+import tomllib
 from configparser import ConfigParser
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from tests.support.code import nodes, parsed
 from tideline.contract.layout import table_path
 from tideline.contract.schema import parse_table
 from tideline.redis_client import COMMANDS
+from tideline.settings import make_settings
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = sorted((ROOT / "docs").rglob("*.md"))
@@ -100,6 +103,27 @@ def test_the_list_of_bundles_keeps_airflows_own(document: str) -> None:
         "dags-folder": "airflow.dag_processing.bundles.local.LocalDagBundle",
         "tideline": "tideline_dags.bundle.TidelineDagBundle",
     }
+
+
+_SETTINGS = [
+    (page.name, text)
+    for page in PAGES
+    for text in re.findall(r"```toml\n(.*?)```", page.read_text(), re.S)
+]
+
+
+@pytest.mark.parametrize(("page", "text"), _SETTINGS, ids=lambda one: one.partition("\n")[0])
+def test_settings_in_documents_are_valid(page: str, text: str) -> None:
+    """Together with the few that every pipeline must have."""
+    given = tomllib.loads(text)
+    least: dict[str, Any] = {
+        "source": {"url": "postgresql://u@h/d"},
+        "store": {"url": "s3://store/x"},
+        "warehouse": {"url": "s3://warehouse/y"},
+    }
+    given.pop("pipeline", None)
+    sections = {name: {**least.get(name, {}), **given.get(name, {})} for name in {**least, **given}}
+    make_settings({**sections, "pipeline": "p"})
 
 
 def test_the_protocol_names_a_test_for_every_invariant() -> None:
