@@ -1,4 +1,4 @@
-"""A pipeline whose chain and tables are in S3, from its first check to a rebuild: commands on real
+"""A pipeline whose chain and tables are in S3, from its first check to its removal: commands on real
 servers. What starts a Spark of its own is in `test_spark_in_s3`; here the run's is used.
 """
 
@@ -7,7 +7,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,8 +21,10 @@ from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.object_storage import place_in
 from tests.fixtures.services import Database
 from tideline.contract.open_state import OpenState
+from tideline.planner.garbage import Fate
 from tideline.settings import Settings
-from tideline_console import maintain, merge, rebuild, verify
+from tideline.store.objects import open_store
+from tideline_console import garbage, maintain, merge, rebuild, verify
 from tideline_console.app import app
 
 if TYPE_CHECKING:
@@ -90,12 +94,18 @@ def captured(shop: Pipeline[Database], *statements: str) -> None:
     shop.wait_state("the change is captured", lambda state: shop.manifest().last_seq > before)
 
 
+def keys(shop: Pipeline[Database]) -> set[str]:
+    """What lies in the store and in the warehouse."""
+    places = (shop.settings.store, shop.settings.warehouse_store())
+    return {f"{one.section} {key}" for one in places for key in open_store(one).list("")}
+
+
 @pytest.mark.timeout(600)
-def test_commands_from_the_first_check_to_a_rebuild(
-    shop: Pipeline[Database], command: Command
+def test_commands_from_the_first_check_to_the_removal(
+    shop: Pipeline[Database], command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "capture may start" in command("doctor")
-    shop.start()
+    worker = shop.start()
     shop.wait_state("the table is dumped", lambda state: ORDERS in state.tables and dumped(state))
     planned = json.loads(command("plan", "--json"))
     assert [one["table"] for one in planned["tables"]] == [ORDERS]
@@ -112,6 +122,23 @@ def test_commands_from_the_first_check_to_a_rebuild(
     assert equal(shop)
     command("rebuild", ORDERS, "--mode", "current")
     assert equal(shop)
+    worker.terminate()
+
+    # Nothing in S3 can be made older than it is.
+    later = datetime.now(UTC) + timedelta(days=100)
+    monkeypatch.setattr(garbage, "datetime", SimpleNamespace(now=lambda zone: later))
+    before = keys(shop)
+    assert Fate.VERIFIED.value in command("garbage", "--dry-run")
+    assert keys(shop) == before
+    command("garbage")
+    removed = {key.split("/")[1] for key in before - keys(shop)}
+    assert removed == {"checks", "maintenance", "runs"}
+    assert equal(shop)
+
+    listed = command("delete-pipeline", "--chain", "--targets")
+    assert "nothing is removed yet" in listed and equal(shop)
+    assert "removed chain" in command("delete-pipeline", "--chain", "--targets", "--yes")
+    assert keys(shop) == set()
 
 
 def dumped(state: OpenState) -> bool:
