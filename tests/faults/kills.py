@@ -55,7 +55,7 @@ def command(words: Sequence[str], config: Path) -> list[str]:
 
 
 def kill_soon(words: Sequence[str], tables: EveryMode, config: Path, random_: Random) -> bool:
-    """Run a command to a death soon after its first write; False if it was done before."""
+    """Run a command to a death soon after its first write; False if it was done, and well, before."""
     before = tables.files.keys("warehouse")
     process = _started(command(words, config))
     deadline = time.monotonic() + _PATIENCE_S
@@ -67,6 +67,7 @@ def kill_soon(words: Sequence[str], tables: EveryMode, config: Path, random_: Ra
     if not ended:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    assert not ended or process.returncode == 0, f"{words} failed: {process.returncode}"
     return not ended
 
 
@@ -74,7 +75,7 @@ def kill_at(
     line: Sequence[str], at: At, faults: S3Faults, environment: dict[str, str] | None = None
 ) -> bool:
     """Run a command line, whose requests go through ``faults``, to its death at a request; False if
-    it was done before."""
+    it was done, and well, before."""
     met = itertools.count(1)
 
     def watch(when: str, request: Request) -> None:
@@ -90,6 +91,7 @@ def kill_at(
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode in (0, -signal.SIGKILL), f"{line} failed: {process.returncode}"
     return process.returncode == -signal.SIGKILL
 
 

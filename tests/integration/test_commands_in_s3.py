@@ -1,5 +1,5 @@
-"""A pipeline whose chain and tables are in S3, from its first check to its removal: commands on real
-servers. What starts a Spark of its own is in `test_spark_in_s3`; here the run's is used.
+"""A pipeline whose chain and tables are in S3, from its first check to its removal: commands on
+real servers. What starts a Spark of its own is in `test_spark_in_s3`; here the run's is used.
 """
 
 from __future__ import annotations
