@@ -34,7 +34,7 @@ cluster: setup ## a standalone Spark cluster on loopback, until Ctrl-C; WORKERS=
 # Four processes on two cores: what waits for servers leaves the cores to what merges.
 SIDE_BY_SIDE := --numprocesses=4 --dist=loadscope --no-loadscope-reorder --max-worker-restart=0
 
-test: servers ## every test but the long ones, in about 20 minutes
+test: servers ## every test but the long ones, in about 45 minutes
 	@$(MAKE) --no-print-directory --jobs=2 lint tests
 
 tests:

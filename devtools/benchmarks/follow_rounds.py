@@ -47,13 +47,13 @@ def _measured(count: int, rows: int) -> Iterator[Result]:
             )
         settings = server.settings(initial="dump")
         run_until_idle(settings, server)
-        resident, wall = _resident(server, settings, count, rows)
+        merger, wall = _by_merger(server, settings, count, rows)
         _change(server, count, rows, ROUNDS)
         run_until_idle(settings, server)
         alone = _alone(server, settings)
     workload = f"{CHANGES} changes into each of {count} tables of {rows} rows"
     goal = f"≤ {GOAL_S * count / 100:g} s"
-    for metric, value, unit in (("CPU", resident, "s"), ("wall", wall, "s")):
+    for metric, value, unit in (("CPU", merger, "s"), ("wall", wall, "s")):
         yield result(
             NAME,
             workload,
@@ -72,7 +72,9 @@ def _change(server: CaptureRig, count: int, rows: int, number: int) -> None:
         )
 
 
-def _resident(server: CaptureRig, settings: Settings, count: int, rows: int) -> tuple[float, float]:
+def _by_merger(
+    server: CaptureRig, settings: Settings, count: int, rows: int
+) -> tuple[float, float]:
     """Return CPU and wall seconds of the last round; what captures in between is not counted."""
     taken = (0.0, 0.0)
     with spark_session(settings, "merge", long_lived=True) as session:

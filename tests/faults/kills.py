@@ -55,7 +55,8 @@ def command(words: Sequence[str], config: Path) -> list[str]:
 
 
 def kill_soon(words: Sequence[str], tables: EveryMode, config: Path, random_: Random) -> bool:
-    """Run a command to a death soon after its first write; False if it was done, and well, before."""
+    """Run a command to a death soon after its first write; False if it was done before, and
+    well."""
     before = tables.files.keys("warehouse")
     process = _started(command(words, config))
     deadline = time.monotonic() + _PATIENCE_S
@@ -75,7 +76,7 @@ def kill_at(
     line: Sequence[str], at: At, faults: S3Faults, environment: dict[str, str] | None = None
 ) -> bool:
     """Run a command line, whose requests go through ``faults``, to its death at a request; False if
-    it was done, and well, before."""
+    it was done before, and well."""
     met = itertools.count(1)
 
     def watch(when: str, request: Request) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import re
+import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.support.code import nodes
 from tideline.cluster_spark import executor_settings
 from tideline.contract.layout import plan_key, receipt_key
 from tideline.settings import Merge, Warehouse
@@ -90,6 +94,24 @@ def test_what_the_image_runs_exists(dockerfile: str) -> None:
     wheel = "tideline_cdc-*.whl"
     assert wheel in dockerfile and "dist/" + wheel in (ROOT / "Makefile").read_text()
     assert (ROOT / "constraints.txt").is_file()
+
+
+def test_the_image_has_what_jobs_import(dockerfile: str) -> None:
+    """Besides Spark's own Python, and what the wheel brings without an extra."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    brought = {re.split(r"\W", one.replace("-", "_"))[0] for one in project["dependencies"]}
+    found = set[str]()
+    for path in JOBS.rglob("*.py"):
+        for node in nodes(path.read_text()):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module.partition(".")[0])
+            elif isinstance(node, ast.Import):
+                found.update(one.name.partition(".")[0] for one in node.names)
+    others = found - set(sys.stdlib_module_names) - brought
+    others -= {"tideline", "tideline_spark", "pyspark", "py4j"}
+    [installed] = re.findall(r"^ +/opt/cdc/tideline_cdc-\*\.whl(.*)$", dockerfile, re.M)
+    assert others == set(installed.split())
+    assert all(f"`{one}`" in (ROOT / "docs" / "CLUSTER.md").read_text() for one in others)
 
 
 def test_classes_and_settings_that_the_page_names_exist() -> None:
