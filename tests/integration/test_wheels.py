@@ -88,6 +88,7 @@ def test_the_bare_install_has_contract_settings_and_command(wheels: Wheels, tmp_
     assert "which is not installed" in refused.stderr and "pip install" in refused.stderr
 
 
+@pytest.mark.long
 def test_every_module_imports_where_all_extras_are(wheels: Wheels, tmp_path: Path) -> None:
     programs = environment(
         wheels.folder / "full", f"{wheels.core}[postgres,mysql,planner,spark,lineage,aws,hive]"

@@ -350,7 +350,7 @@ SHIFTED = (
 
 
 @pytest.mark.timeout(1_020 + 180 * ROUNDS)
-@pytest.mark.drawn
+@pytest.mark.long
 @pytest.mark.parametrize("conforming", ["postgres", "mariadb"], indirect=True)
 def test_under_load_no_difference_is_told_that_is_none(
     conforming: ConformingSource, pipeline_of: PipelineFactory, spark: SparkSession

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.lengths import SERVERS, variations
+from tests.lengths import MODES, SERVERS, WAREHOUSES, variations
 
 
 def test_each_question_is_asked_of_one_server_and_every_server_is_asked() -> None:
@@ -38,3 +38,14 @@ def test_what_is_asked_of_one_server_or_of_all_stays() -> None:
             "tests/integration/test_x.py::test_none",
         ]
     )
+
+
+def test_modes_and_warehouses_are_spread_as_servers_are() -> None:
+    for words in (MODES, WAREHOUSES):
+        asked = [f"tests/spark/test_x.py::test_x[row-{number}-{word}]" for number in range(9)
+                 for word in words]  # fmt: skip
+        kept = [nodeid for nodeid in asked if nodeid not in variations(asked)]
+        assert [nodeid.rpartition("-")[0] for nodeid in kept] == [
+            f"tests/spark/test_x.py::test_x[row-{number}" for number in range(9)
+        ]
+        assert len({nodeid.rpartition("-")[2] for nodeid in kept}) > 1
