@@ -17,6 +17,7 @@ from devtools.benchmarks.result import Result, result
 from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
 from devtools.benchmarks.whole import Whole
 from tideline.settings import Settings
+from tideline_console.follow.plan_runs import PlanRuns
 from tideline_console.follow.rounds import Rounds
 from tideline_console.spark import spark_session
 
@@ -82,7 +83,7 @@ def _by_merger(
             if number:
                 _change(server, count, rows, number)
                 run_until_idle(settings, server)
-            rounds = Rounds(settings, session)
+            rounds = Rounds(settings, PlanRuns(settings, session))
             begun = clocks()
             thread = threading.Thread(target=rounds.run)
             thread.start()

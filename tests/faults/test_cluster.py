@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,14 @@ import pytest
 
 from devtools.services.s3 import S3Server
 from devtools.services.spark_cluster import SparkCluster
-from tests.faults.every_mode import EveryMode
+from devtools.services.valkey import ValkeyServer
+from tests.faults.every_mode import TABLES, EveryMode
 from tests.fixtures.certificates import make_authority
 from tests.fixtures.object_storage import place_in
 from tests.fixtures.settings import as_toml
 from tests.fixtures.tls_front import TlsFront
 from tideline.java import java_home
+from tideline.planner import applied_state
 from tideline.store.objects import open_store
 from tideline.warehouse.s3_jars import find_s3_jar_set
 from tideline_spark.shared_files import PREFIX
@@ -56,9 +58,14 @@ class Cluster(SparkCluster):
     """Whose commands run as a user's would, in processes of their own."""
 
     def command(
-        self, tables: EveryMode, access: dict[str, Any], *, lead: str = "", **merge: Any
+        self,
+        tables: EveryMode,
+        access: dict[str, Any],
+        *words: str,
+        lead: str = "",
+        **merge: Any,
     ) -> Command:
-        """Start ``tideline merge`` of what waits."""
+        """Start ``tideline merge`` of what waits, with more ``words`` on its command line."""
         settings = tables.history.settings
         values = {
             "pipeline": settings.pipeline,
@@ -74,13 +81,15 @@ class Cluster(SparkCluster):
             },
             "tables": {name: dict(keys) for name, keys in tables.settings.items()},
         }
-        return Command(tables.root, values, lead)
+        return Command(tables.root, values, words, lead)
 
 
 class Command:
     """A ``tideline merge`` that runs. ``lead``: Python that it runs first."""
 
-    def __init__(self, folder: Path, values: dict[str, Any], lead: str = "") -> None:
+    def __init__(
+        self, folder: Path, values: dict[str, Any], words: Sequence[str] = (), lead: str = ""
+    ) -> None:
         config = folder / "tideline.toml"
         config.write_text(as_toml(values))
         clients = folder / "client"
@@ -89,7 +98,7 @@ class Command:
         self._log = folder / "merge.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", f"{lead}\n{_CONSOLE}", "merge", "--config", str(config)],
+                [sys.executable, "-c", f"{lead}\n{_CONSOLE}", "merge", "--config", config, *words],
                 cwd=ROOT,
                 env={
                     **os.environ,
@@ -105,13 +114,13 @@ class Command:
     def output(self) -> str:
         return self._log.read_text()
 
-    def until(self, seen: Callable[[], Any]) -> None:
-        """Return once something is ``seen``, while it runs."""
+    def until(self, seen: Callable[[], Any], pause_s: float = _PAUSE_S) -> None:
+        """Return once something is ``seen``, while it runs; look again after ``pause_s``."""
         end = time.monotonic() + PATIENCE_S
         while not seen():
             assert self.process.poll() is None, f"it ended first: {self.output}"
             assert time.monotonic() < end, self.output
-            time.sleep(_PAUSE_S)
+            time.sleep(pause_s)
 
     def end(self) -> int:
         """Its exit code."""
@@ -194,6 +203,38 @@ def test_a_driver_dies(cluster: Cluster, tables: EveryMode) -> None:
     again = cluster.command(tables, keys_of(tables))
     assert again.end() == 0, again.output
     tables.check()
+
+
+@pytest.mark.long
+def test_a_merger_keeps_its_executors(
+    cluster: Cluster, tables: EveryMode, valkey: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It merges what comes with the executors that it has, and goes on with others where one
+    dies."""
+
+    def merged() -> bool:
+        found = applied_state(tables.history.settings).tables
+        return len(found) == len(TABLES) and all(one.up_to_date for one in found.values())
+
+    monkeypatch.setenv("TIDELINE_CONTROL__URL", valkey.url())
+    merger = cluster.command(tables, keys_of(tables), "--follow")
+    try:
+        merger.until(merged, 1.0)
+        tables.check()
+        first = {one.pid for one in cluster.executors()}
+        tables.more(16)
+        merger.until(merged, 1.0)
+        tables.check()
+        assert {one.pid for one in cluster.executors()} == first
+        cluster.executors()[0].kill()
+        tables.more(16)
+        merger.until(merged, 1.0)
+        tables.check()
+        merger.process.terminate()
+        assert merger.end() == 0, merger.output
+    finally:
+        merger.process.kill()
+    assert "is replaced" not in merger.output, merger.output
 
 
 @pytest.mark.long

@@ -14,6 +14,7 @@ import pytest
 
 from tests.fixtures.capture import poll
 from tests.fixtures.parts import History, Row, Shaped, schema_of
+from tideline_console.follow.plan_runs import PlanRuns
 from tideline_console.follow.rounds import Rounds
 from tideline_console.spark import spark_session
 
@@ -40,7 +41,7 @@ def test_memory_is_flat(tmp_path: Path) -> None:
     history.commit(Shaped(schema_of(T, {"id": "int32"}, ["id"])))
     with spark_session(history.settings, "merge", long_lived=True) as session:
         java = session.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-        rounds = Rounds(history.settings, session)
+        rounds = Rounds(history.settings, PlanRuns(history.settings, session))
         thread = threading.Thread(target=rounds.run)
         thread.start()
         taken: list[tuple[float, float]] = []

@@ -18,6 +18,7 @@ from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.contract.receipt import Outcome
 from tideline.planner import plan_merge, read_receipt
 from tideline.planner.runs import recent_runs
+from tideline_console.follow.plan_runs import PlanRuns
 from tideline_console.follow.rounds import Rounds
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def history(tmp_path: Path) -> History:
 def following(
     history: History, spark: SparkSession, on_point: Callable[[str], None] = lambda point: None
 ) -> Iterator[Rounds]:
-    rounds = Rounds(history.settings, spark, on_point=on_point)
+    rounds = Rounds(history.settings, PlanRuns(history.settings, spark, on_point=on_point))
     failed: list[BaseException] = []
 
     def run() -> None:

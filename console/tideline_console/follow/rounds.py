@@ -1,41 +1,29 @@
-"""Plans what is due and runs the plans side by side, in the Spark session of this process.
+"""Plans what is due, and has the plans run side by side.
 
-One thread looks at the chain, plans and starts plans; each plan's tables are merged by threads that
-all plans share. A table is free for the next plan as soon as its own merge has ended, so a slow one
-holds up no other. So a plan that was asked for waits until each of its tables is free, or was
-merged to the plan's end meanwhile.
+One thread looks at the chain, plans and starts plans. A table is free for the next plan as soon as
+its own merge has ended, so a slow one holds up no other. So a plan that was asked for waits until
+each of its tables is free, or was merged to the plan's end meanwhile.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import structlog
 
 from tideline.contract.errors import CorruptData, Misconfigured, TidelineError
 from tideline.contract.pauses import growing_pause_s
 from tideline.contract.plan import Plan
-from tideline.contract.receipt import Outcome, Receipt, TableReceipt, reread_requests
-from tideline.planner.pending import ask_for_pending
-from tideline.planner.runs import record_delayed, run_merge
+from tideline.contract.receipt import Outcome, TableReceipt
+from tideline.planner.runs import record_delayed
 from tideline.settings import Settings
 from tideline_console.follow.backlog import Backlog, parts_of, tables_of
 from tideline_console.follow.entries import CatalogEntries
 from tideline_console.follow.messages import Beat
+from tideline_console.follow.plan_runs import PlanEnded, PlanRuns, TableEnded
 from tideline_console.follow.round_plans import RoundPlans
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-AT_ONCE_MIN = 4
-"""Tables merged side by side at least, so that two slow ones leave room on a small machine."""
 
 PAUSE_FIRST_S = 1.0
 PAUSE_MAX_S = 60.0
@@ -46,19 +34,6 @@ _UNMENDABLE = (CorruptData.__name__, Misconfigured.__name__)
 log = structlog.get_logger("tideline.merger")
 
 
-@dataclass(frozen=True, slots=True)
-class _TableEnded:
-    plan_id: str
-    receipt: TableReceipt
-
-
-@dataclass(frozen=True, slots=True)
-class _PlanEnded:
-    plan: Plan
-    receipt: Receipt | None
-    error: str | None = None
-
-
 class Rounds:
     """The rounds of one session. `run` is called by one thread; `ask`, `reserve` and `beat` by
     any."""
@@ -66,25 +41,16 @@ class Rounds:
     def __init__(
         self,
         settings: Settings,
-        session: SparkSession,
+        runs: PlanRuns,
         *,
-        on_point: Callable[[str], None] = lambda point: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
-        self._session = session
-        self._on_point = on_point
+        self._runs = runs
         self._clock = clock
         self._planner = RoundPlans(settings)
         self._backlog = Backlog()
         self._entries = CatalogEntries(settings, clock)
-        self._events: queue.SimpleQueue[_TableEnded | _PlanEnded | None] = queue.SimpleQueue()
-        self._threads = _at_once(settings, session)
-        self._tables = ThreadPoolExecutor(
-            self._threads, "merge", initializer=_take_share, initargs=(session,)
-        )
-        self._plans = ThreadPoolExecutor(thread_name_prefix="plan", max_workers=64)
-        self._open: dict[str, Plan] = {}
         self._asked: dict[str, Plan | None] = {}
         self._reserved: frozenset[str] = frozenset()
         self._over: deque[str] = deque()
@@ -109,11 +75,10 @@ class Rounds:
                 self._failed_looks = 0
             except TidelineError as error:
                 wait_s = self._give_up(error)
-            self._take(max(0.0, looked_s + wait_s - self._clock()))
-        while self._open:
-            self._take(1.0)
-        self._plans.shutdown()
-        self._tables.shutdown()
+            for event in self._runs.events(max(0.0, looked_s + wait_s - self._clock())):
+                self._note(event)
+        for event in self._runs.rest():
+            self._note(event)
 
     def _give_up(self, error: TidelineError) -> float:
         """Forget what is known of the chain; return how long to wait before it is looked at again,
@@ -137,17 +102,17 @@ class Rounds:
     def stop(self) -> None:
         """Have `run` return once the plans that have begun are at their ends."""
         self._stopping = True
-        self._events.put(None)
+        self._runs.wake()
 
     def ask(self, plan_id: str) -> None:
         """Have the stored plan of that id run as soon as its tables are free."""
         self._asked.setdefault(plan_id, None)
-        self._events.put(None)
+        self._runs.wake()
 
     def reserve(self, tables: Iterable[str]) -> None:
         """Leave these tables to rebuilds, and no others: no plan of our own merges them."""
         self._reserved = frozenset(tables)
-        self._events.put(None)
+        self._runs.wake()
 
     def beat(self) -> Beat:
         """Return the state."""
@@ -159,27 +124,17 @@ class Rounds:
             tables_merged=self._merged,
             merged_at_us=self._merged_at_us,
             waiting=len(self._backlog.waiting(self._planner.state)),
-            plans=tuple({*self._open, *self._asked}),
+            plans=tuple({*self._runs.plan_ids, *self._asked}),
             ended=tuple(ended),
             failing=self._backlog.failing,
             failures_in_a_row=self._streak,
             reserved=tuple(sorted(left)),
         )
 
-    def _take(self, timeout_s: float) -> None:
-        """Take the events that are there, or the first one that comes within ``timeout_s``."""
-        try:
-            event = self._events.get(timeout=timeout_s)
-            while True:
-                self._note(event)
-                event = self._events.get_nowait()
-        except queue.Empty:
-            return
-
-    def _note(self, event: _TableEnded | _PlanEnded | None) -> None:
-        if isinstance(event, _TableEnded):
+    def _note(self, event: TableEnded | PlanEnded) -> None:
+        if isinstance(event, TableEnded):
             self._note_table(event.receipt, event.plan_id)
-        elif isinstance(event, _PlanEnded):
+        else:
             self._note_plan(event)
 
     def _note_table(self, receipt: TableReceipt, plan_id: str) -> None:
@@ -202,21 +157,20 @@ class Rounds:
         what = "merged" if ours else "was merged by another run"
         log.info(what, **figures, rows=receipt.rows_read, manifest=receipt.applied_manifest)
 
-    def _note_plan(self, ended: _PlanEnded) -> None:
-        self._open.pop(ended.plan.plan_id, None)
-        self._over.append(ended.plan.plan_id)
+    def _note_plan(self, ended: PlanEnded) -> None:
         plan_id = ended.plan.plan_id
+        self._over.append(plan_id)
         mine = [n for n in tables_of(ended.plan) if self._backlog.holder(n) == plan_id]
         if ended.error is not None:
             self._streak += 1
-            log.warning("a plan was broken off", plan=ended.plan.plan_id, error=ended.error)
+            log.warning("a plan was broken off", plan=plan_id, error=ended.error)
             self._backlog.broken_off(mine, ended.error, self._clock())
         else:
             self._backlog.release(mine)
 
     def _dispatch(self) -> None:
         """Start plans while threads would run out of tables."""
-        if self._stopping or self._backlog.held >= self._threads:
+        if self._stopping or self._backlog.held >= self._runs.tables_at_once:
             return
         self._dispatch_asked(self._due())
         tail, due = self._planner.tail, self._due()
@@ -279,58 +233,4 @@ class Rounds:
 
     def _start(self, plan: Plan, held: Iterable[str]) -> None:
         self._backlog.hold(held, plan.plan_id)
-        self._open[plan.plan_id] = plan
-        self._plans.submit(self._run_plan, plan)
-
-    def _run_plan(self, plan: Plan) -> None:
-        """Run ``plan`` to its receipt, in a thread of its own."""
-        try:
-            receipt = run_merge(
-                self._settings,
-                plan,
-                lambda: self._merge(plan),
-                _report,
-                see_to_entries=lambda: self._entries.after(plan),
-            )
-            ask_for_pending(self._settings, reread_requests(receipt), _report)
-            ended = _PlanEnded(plan, receipt)
-        except TidelineError as error:
-            ended = _PlanEnded(plan, None, error.message)
-        except Exception as error:  # noqa: BLE001  its text may hold a row's values
-            ended = _PlanEnded(plan, None, f"an error of ours, {type(error).__name__}")
-        self._events.put(ended)
-
-    def _merge(self, plan: Plan) -> Receipt:
-        from tideline_spark.attempts import Patience  # heavy
-        from tideline_spark.merge import run_in_pool
-
-        # What may pass is tried again by a later plan, and holds no thread until then.
-        return run_in_pool(
-            self._session,
-            plan,
-            Patience(races_max=self._settings.merge.retries_max),
-            self._tables,
-            on_point=self._on_point,
-            on_ended=lambda one: self._events.put(_TableEnded(plan.plan_id, one)),
-        )
-
-
-def _at_once(settings: Settings, session: SparkSession) -> int:
-    # Now, not with the first merge: an upgrade of the package under a merger that runs would mix
-    # old modules and new ones.
-    import tideline_spark.merge  # noqa: F401
-    from tideline_spark.session import side_by_side
-
-    wanted = settings.merge.tables_at_once
-    return wanted or max(AT_ONCE_MIN, side_by_side(session, None))
-
-
-def _take_share(session: SparkSession) -> None:
-    """Give the jobs of this thread a share of their own: the tasks of a large table leave room for
-    those of small ones."""
-    name = threading.current_thread().name
-    session.sparkContext.setLocalProperty("spark.scheduler.pool", name)
-
-
-def _report(text: str) -> None:
-    log.warning(text)
+        self._runs.start(plan, lambda: self._entries.after(plan))

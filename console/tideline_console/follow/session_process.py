@@ -25,6 +25,7 @@ from tideline.settings import load_settings
 from tideline_console.errors import exit_code
 from tideline_console.follow.log import set_up_log
 from tideline_console.follow.messages import EXIT_SICK, LineBuffer, Order, line
+from tideline_console.follow.plan_runs import PlanRuns
 from tideline_console.follow.rounds import Rounds
 from tideline_console.spark import spark_session
 
@@ -49,7 +50,7 @@ def main(on_point: Callable[[str], None] = lambda point: None) -> int:
     try:
         settings = load_settings(options.config)
         with spark_session(settings, "merge", long_lived=True) as session:
-            rounds = Rounds(settings, session, on_point=on_point)
+            rounds = Rounds(settings, PlanRuns(settings, session, on_point=on_point))
             for work in (
                 lambda: _beats(rounds, session, options.beats),
                 lambda: _orders(rounds),

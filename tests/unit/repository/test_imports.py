@@ -156,9 +156,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_console.dump": frozenset({"rich"}),
     # The merger: a program of processes and threads.
     "tideline_console.follow.entries": frozenset({"threading"}),
-    "tideline_console.follow.process": frozenset({"signal", "subprocess"}),
-    "tideline_console.follow.round_plans": frozenset({"structlog"}),
-    "tideline_console.follow.rounds": POOL
+    "tideline_console.follow.plan_runs": POOL
     | {
         "pyspark.sql",
         "queue",
@@ -168,6 +166,9 @@ MODULES: Mapping[str, frozenset[str]] = {
         "tideline_spark.session",
         "threading",
     },
+    "tideline_console.follow.process": frozenset({"signal", "subprocess"}),
+    "tideline_console.follow.round_plans": frozenset({"structlog"}),
+    "tideline_console.follow.rounds": frozenset({"structlog"}),
     "tideline_console.follow.session_process": PROGRAM | {"pyspark.sql", "structlog", "threading"},
     "tideline_console.follow.supervisor": frozenset({"socket", "structlog"}),
     "tideline_console.init": SETTINGS_FILE,

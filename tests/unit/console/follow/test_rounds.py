@@ -20,18 +20,20 @@ from tideline.contract.receipt import Outcome, Receipt, TableReceipt
 from tideline.planner import read_receipt, runs
 from tideline.planner.chain_end import RecentChain
 from tideline.planner.registration import Registration
+from tideline.settings import Settings
 from tideline.store.objects import ObjectStore
 from tideline_console.follow import entries, rounds
+from tideline_console.follow.plan_runs import PlanRuns
 from tideline_console.follow.rounds import Rounds
 
 A, B = "public.a", "public.b"
 
 
-class Played(Rounds):
-    """Rounds whose plans are run at once, and merge nothing."""
+class PlayedRuns(PlanRuns):
+    """Plans merge nothing."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings, cast(Any, None))
         self.ran: list[Plan] = []
         self.gates: dict[str, threading.Event] = {}
 
@@ -45,8 +47,16 @@ class Played(Rounds):
             for one in plan.tables
         )
         for one in tables:
-            self._events.put(rounds._TableEnded(plan.plan_id, one))
+            self._table_ended(plan, one)
         return Receipt(plan.plan_id, plan.pipeline, plan.incarnation, tables)
+
+
+class Played(Rounds):
+    """Rounds of such plans."""
+
+    def __init__(self, settings: Settings, **named: Any) -> None:
+        self.runs = PlayedRuns(settings)
+        super().__init__(settings, self.runs, **named)
 
 
 @pytest.fixture
@@ -60,7 +70,7 @@ def history(tmp_path: Path) -> History:
 
 @contextmanager
 def following(history: History) -> Iterator[Played]:
-    made = Played(history.settings, cast(Any, None))
+    made = Played(history.settings)
     thread = threading.Thread(target=made.run)
     thread.start()
     try:
@@ -80,7 +90,7 @@ def test_what_is_new_is_planned_and_has_a_receipt(history: History) -> None:
 
         def over() -> bool:
             ended.extend(made.beat().ended)
-            return made._merged == 3 and bool(ended) and not made._open
+            return made._merged == 3 and bool(ended) and not made.runs.plan_ids
 
         poll("its plan is over", over)
     receipt = read_receipt(history.settings, ended[-1])
@@ -131,7 +141,7 @@ def test_a_plan_that_was_asked_for_waits_for_its_slow_table_and_holds_up_no_othe
     be refused at once: first the merger brings that table to the plan's end."""
     with following(history) as made:
         poll("both are merged", lambda: made.beat().tables_merged == 2)
-        gate = made.gates[A] = threading.Event()
+        gate = made.runs.gates[A] = threading.Event()
         history.commit(Row(A, "c", {"id": 1}))
         poll("the slow one is being merged", lambda: A in made._backlog._held)
         first = history.last_number
@@ -145,16 +155,18 @@ def test_a_plan_that_was_asked_for_waits_for_its_slow_table_and_holds_up_no_othe
         assert "asked" in made.beat().plans
         gate.set()
         poll("it is over", lambda: "asked" in made.beat().ended)
-    mine = [p.plan_id for p in made.ran if p.tables[0].table == A and p.plan_id != "asked"]
-    ends = [p.tables[0].to_manifest for p in made.ran if p.plan_id in mine]
+    mine = [p.plan_id for p in made.runs.ran if p.tables[0].table == A and p.plan_id != "asked"]
+    ends = [p.tables[0].to_manifest for p in made.runs.ran if p.plan_id in mine]
     assert first in ends and ends[-1] >= asked.to_manifest, "the merger's own brought it there"
-    assert made.ran[-1].plan_id == "asked"
+    assert made.runs.ran[-1].plan_id == "asked"
     receipt = read_receipt(history.settings, "asked")
     assert receipt is not None and len(receipt.tables) == 2
 
 
 def applied(made: Played, table: str) -> int:
-    return max((p.tables[0].to_manifest for p in made.ran if p.tables[0].table == table), default=0)
+    return max(
+        (p.tables[0].to_manifest for p in made.runs.ran if p.tables[0].table == table), default=0
+    )
 
 
 def test_entries_are_seen_to_where_they_may_have_changed(
@@ -229,7 +241,7 @@ def test_a_table_that_stays_delayed_stays_on_record(
     recorded: list[dict[str, str]] = []
     monkeypatch.setattr(rounds, "record_delayed", lambda _, plan: recorded.append(plan.delayed))
     now = [0.0]
-    made = Played(history.settings, cast(Any, None), clock=lambda: now[0])
+    made = Played(history.settings, clock=lambda: now[0])
     plan = replace(history.plan(), tables=(), delayed={A: "it has no key"})
     for now[0] in (0.0, 60.0, rounds.DELAYED_AGAIN_S, rounds.DELAYED_AGAIN_S + 60):
         made._note_delayed(plan, [A, B])
@@ -244,17 +256,17 @@ def test_a_reserved_table_is_left_alone_once_its_merge_has_ended(history: Histor
     """A rebuild swaps it, for which it has to stand still."""
     with following(history) as made:
         poll("both are merged", lambda: made.beat().tables_merged == 2)
-        gate = made.gates[A] = threading.Event()
+        gate = made.runs.gates[A] = threading.Event()
         history.commit(Row(A, "c", {"id": 1}))
         poll("it is being merged", lambda: made._backlog.holder(A) is not None)
         made.reserve([A])
         assert made.beat().reserved == ()
         gate.set()
         poll("it is left alone", lambda: made.beat().reserved == (A,))
-        merged = len([p for p in made.ran if p.tables[0].table == A])
+        merged = len([p for p in made.runs.ran if p.tables[0].table == A])
         history.commit(Row(A, "c", {"id": 2}), Row(B, "c", {"id": 2}))
         poll("the other goes on", lambda: applied(made, B) == history.last_number)
-        poll("nothing is under way", lambda: not made._open)
-        assert len([p for p in made.ran if p.tables[0].table == A]) == merged
+        poll("nothing is under way", lambda: not made.runs.plan_ids)
+        assert len([p for p in made.runs.ran if p.tables[0].table == A]) == merged
         made.reserve([])
         poll("it is merged again", lambda: applied(made, A) == history.last_number)
