@@ -71,6 +71,8 @@ _MENDABLE = (
     "ExecutorLostFailure",
     "FetchFailed",
 )
+_RAISED = f"[USER_RAISED_EXCEPTION] {REFUSED}"
+"""As it is raised: other failures show plans, in which the text alone is."""
 _PARTITION = re.compile(r"([^/=]+)=[^/]*(?=/)")
 _NO_MEMORY = ("OutOfMemoryError", "CANNOT_ACQUIRE_MEMORY")
 _JVM_GONE = (Py4JNetworkError, ConnectionError, EOFError)
@@ -115,7 +117,7 @@ def explain(error: Exception, doing: str) -> TidelineError:
             hint="restore it from a copy of the store, and run it again; `tideline inspect` shows"
             " the size and digest that its manifest names",
         )
-    if REFUSED in text:
+    if _RAISED in text:
         return Misconfigured(
             "a row has a text in a partition column that is not kept there (an empty one,"
             " __HIVE_DEFAULT_PARTITION__, one with a NUL character, or too long for the name of a"

@@ -8,6 +8,7 @@ import pytest
 
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 from tideline_spark.failures import SparkFailure, explain, is_conflict
+from tideline_spark.partition_values import REFUSED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,3 +74,17 @@ def test_a_locale_without_the_characters_of_a_partition_is_named() -> None:
     error = explain(RuntimeError(text), "merging")
     assert isinstance(error, Misconfigured) and "LC_ALL" in str(error.hint)
     assert "SECRET" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"), [("a", Misconfigured), ("a, no_such_column", Unavailable)]
+)
+def test_a_refused_text_is_told_apart_from_a_failure_that_shows_the_plan(
+    spark: SparkSession, columns: str, expected: type[Exception]
+) -> None:
+    with pytest.raises(SparkFailure) as raised:
+        spark.sql(
+            f"SELECT {columns} FROM (SELECT raise_error('{REFUSED}') AS a FROM range(1))"  # noqa: S608
+        ).collect()
+    assert REFUSED in str(raised.value)
+    assert type(explain(raised.value, "merging public.t")) is expected

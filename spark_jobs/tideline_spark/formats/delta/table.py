@@ -27,6 +27,9 @@ from tideline_spark.formats.statements import RowMerge
 from tideline_spark.schemas import literal, quote
 
 _MATERIALIZED = "spark.databricks.delta.merge.materializeSource"
+_REPARTITIONED = "spark.databricks.delta.merge.repartitionBeforeWrite.enabled"
+_PARSED = frozenset(".`")
+"""Characters that have a meaning where Delta takes a column's name for an expression."""
 _OURS = ("tideline.", "delta.")
 _INDEXED = 32
 """The columns, from the first on, that Delta keeps bounds of by default."""
@@ -146,11 +149,11 @@ class DeltaTarget:
         self, rows: RowMerge, commit_metadata: CommitMetadata, *, still: bool = False
     ) -> RowCounts | None:
         """See `Target`."""
-        copied = {_MATERIALIZED: "none"} if still else {}
+        settings = self._merge_settings() | ({_MATERIALIZED: "none"} if still else {})
         numbered = self._access.with_metadata(
             commit_metadata, commit_metadata.app_id, commit_metadata.to_manifest
         )
-        with numbered, self._access.setting(copied):
+        with numbered, self._access.setting(settings):
             answer = self._session.sql(rows.sql(self._access.name)).collect()
         if not answer:
             return None
@@ -159,7 +162,8 @@ class DeltaTarget:
 
     def repair(self, rows: RowMerge, commit_metadata: CommitMetadata) -> None:
         """See `Target`."""
-        with self._access.with_metadata(commit_metadata):
+        numbered = self._access.with_metadata(commit_metadata)
+        with numbered, self._access.setting(self._merge_settings()):
             self._session.sql(rows.sql(self._access.name)).collect()
 
     def admit_readers(self, without: Collection[str] = ()) -> bool:
@@ -209,6 +213,14 @@ class DeltaTarget:
                 f"{verb} {self._access.name} USING delta TBLPROPERTIES ({listed}){by}"
                 f" AS TABLE {quote(view)}"
             )
+
+    def _merge_settings(self) -> dict[str, str]:
+        """Return settings for a MERGE: before it writes, Delta brings the rows of each partition
+        together by the partition columns' names, unquoted, so that it fails for some. Without that
+        each task writes a file of its own in every partition that it has rows for."""
+        seen = self._access.look_up()._2()
+        names = seen.metadata().partitionColumns().mkString("")
+        return {} if _PARSED.isdisjoint(names) else {_REPARTITIONED: "false"}
 
     def _half_made(self, table: str) -> bool:
         """Return whether a run was killed while making the table, or another is making it now: its
