@@ -339,6 +339,7 @@ def test_columns_change_as_in_a_plain_table(tmp_path: Path, spark: SparkSession)
         "public.parts": {"partition_by": ["status"]},
         "public.clusters": {"cluster_by": ["n", "status"]},
     }
+    at = datetime(2024, 1, 1, tzinfo=UTC)
     history = History(tmp_path, tables=layouts)
     columns = {"id": "int64", "n": "int32", "status": "string", "note": "string", "gone": "date"}
     after = {"id": "int64", "n": "int64", "status": "string", "memo": "string", "more": "boolean"}
@@ -351,12 +352,12 @@ def test_columns_change_as_in_a_plain_table(tmp_path: Path, spark: SparkSession)
     for table in layouts:
         history.commit(Shaped(schema_of(table, columns, ["id"])))
         values = [{"id": key, "n": key, "status": f"s{key % 2}", "note": "n"} for key in range(6)]
-        history.commit(*(Row(table, "c", one) for one in values))
+        history.commit(*(Row(table, "c", one, at=at) for one in values))
     history.merge(spark)
     for table in layouts:
         history.commit(Shaped(schema_of(table, after, ["id"]), steps))
         moved = {"id": 1, "n": 2**40, "status": "s0", "memo": "moved"}
-        history.commit(Row(table, "u", moved), Row(table, "d", {"id": 2}))
+        history.commit(Row(table, "u", moved, at=at), Row(table, "d", {"id": 2}, at=at))
     receipts = history.merge(spark).tables
     assert {(one.outcome, one.error) for one in receipts} == {(Outcome.APPLIED, None)}
     expected = rows(history, spark, "public.plain")
