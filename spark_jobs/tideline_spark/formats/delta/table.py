@@ -49,13 +49,15 @@ class DeltaTarget:
         self._access = DeltaAccess(session, path)
         self._session = session
         self._path = path
+        self._seen: DeltaVersion | None = None
         self.schema = DeltaColumns(self._access)
         self.description = DeltaDescription(self._access)
         self.files = DeltaFiles(self._access)
 
     def look(self) -> DeltaVersion:
         """See `Target`."""
-        return DeltaVersion(self._access.look_up()._2(), self.commits)
+        self._seen = DeltaVersion(self._access.look_up()._2(), self.commits)
+        return self._seen
 
     def snapshot(self) -> TargetSnapshot:
         """See `Target`."""
@@ -218,9 +220,9 @@ class DeltaTarget:
         """Return settings for a MERGE: before it writes, Delta brings the rows of each partition
         together by the partition columns' names, unquoted, so that it fails for some. Without that
         each task writes a file of its own in every partition that it has rows for."""
-        seen = self._access.look_up()._2()
-        names = seen.metadata().partitionColumns().mkString("")
-        return {} if _PARSED.isdisjoint(names) else {_REPARTITIONED: "false"}
+        # As last seen: another look is several requests in S3, and only a rebuild changes them.
+        names = (self._seen or self.look()).partition_columns()
+        return {} if _PARSED.isdisjoint("".join(names)) else {_REPARTITIONED: "false"}
 
     def _half_made(self, table: str) -> bool:
         """Return whether a run was killed while making the table, or another is making it now: its

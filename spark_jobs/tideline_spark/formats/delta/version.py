@@ -14,6 +14,7 @@ from pyspark.sql import types
 
 from tideline.contract.external_commits import TableCommit
 from tideline_spark.formats.state import TargetSnapshot, TargetVersion
+from tideline_spark.scala_items import scala_items
 
 
 class DeltaVersion(TargetVersion):
@@ -36,6 +37,10 @@ class DeltaVersion(TargetVersion):
     def properties(self) -> dict[str, str]:
         """See `TargetVersion`."""
         return dict(_entries(self._found.metadata().configuration()))
+
+    def partition_columns(self) -> list[str]:
+        """The names of the columns that the table is partitioned by, in order."""
+        return [str(one) for one in scala_items(self._found.metadata().partitionColumns())]
 
     def snapshot(self) -> TargetSnapshot:
         """See `TargetVersion`."""
