@@ -85,7 +85,7 @@ class S3Server(LoopbackServer):
 
     def requests(self, bucket: str) -> Counter[str]:
         """Count the requests for ``bucket`` since the server's start, by kind in the server's
-        words: GET, HEAD, PUT, LIST, DELETE and others."""
+        words: GET (HEAD among them), PUT, LIST, DELETE and others."""
         metrics = f"http://{LOOPBACK}:{self._inner['metricsPort']}/metrics"
         with urllib.request.urlopen(metrics) as answer:
             text = answer.read().decode()

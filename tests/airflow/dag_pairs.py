@@ -28,10 +28,10 @@ def both_end_well(line: WholeLine, first: str, second: str) -> None:
     what is in the warehouse then is what is in the source."""
     drawn = random.Random(f"{first} {second}")
     change(line, drawn)
-    runs = [(first, _trigger(line, first, drawn))]
+    runs = [(first, trigger(line, first, drawn))]
     time.sleep(drawn.uniform(0.0, APART_S))
     change(line, drawn)
-    runs.append((second, _trigger(line, second, drawn)))
+    runs.append((second, trigger(line, second, drawn)))
     for name, run_id in runs:
         line.succeeds(f"tideline_{name}", run_id)
     line.expect_equal()
@@ -49,7 +49,8 @@ def change(line: WholeLine, drawn: random.Random) -> None:
     )
 
 
-def _trigger(line: WholeLine, name: str, drawn: random.Random) -> str:
+def trigger(line: WholeLine, name: str, drawn: random.Random) -> str:
+    """Trigger the DAG of that name; the run's id."""
     if name != "backfill":
         return line.api.trigger(f"tideline_{name}", TRIGGERED[name])
     # As one run of a backfill is: its data interval is the logical date's day.

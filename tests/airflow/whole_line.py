@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 from psycopg2 import sql
@@ -20,7 +22,7 @@ from devtools.services.process import Child
 from devtools.services.valkey import ValkeyServer
 from tests.fixtures.capture import poll
 from tests.fixtures.settings import as_toml
-from tideline.settings import Warehouse, load_settings
+from tideline.settings import Settings, Warehouse, make_settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 
@@ -47,8 +49,8 @@ class WholeLine:
 
     airflow: AirflowServices
     config: Path
+    settings: Settings
     dsn: str
-    warehouse_url: str
 
     @property
     def api(self) -> AirflowApi:
@@ -71,8 +73,7 @@ class WholeLine:
 
     def dumped(self) -> bool:
         """Whether the first dump of every table has ended."""
-        settings = load_settings(self.config)
-        chain = Chain(open_store(settings.store), settings.pipeline)
+        chain = Chain(open_store(self.settings.store), self.settings.pipeline)
         entry = chain.tail()
         tables = {} if entry is None else chain.open_state(entry).tables
         return all(name in tables and tables[name].complete_seq is not None for name in TABLES)
@@ -93,7 +94,7 @@ class WholeLine:
 
     def found(self) -> Comparison:
         """How the warehouse's tables are beside the source's."""
-        return compare(self.dsn, Warehouse(url=self.warehouse_url), TABLES)
+        return compare(self.dsn, self.settings.warehouse_storage, TABLES)
 
     def _failure(self, dag_id: str, run_id: str) -> str:
         tasks = self.api.tasks(dag_id, run_id)
@@ -111,32 +112,31 @@ def whole_line(
     bin_folder: Path = BIN,
     worker_bin: Path = BIN,
     environment: Mapping[str, str] | None = None,
+    place: Warehouse | None = None,
 ) -> Iterator[WholeLine]:
     """The worker of ``worker_bin`` on a database of its own, and the Airflow of ``bin_folder``,
     with ``environment`` laid over what the demo's has. Of Tideline it is given what the README
-    says, and no more."""
+    says, and no more. With a ``place`` in S3 all is stored there, and secrets are in the
+    environment alone."""
     name = f"line_{time.time_ns()}"
     dsn, metadata = database(postgres, name), database(postgres, f"{name}_airflow")
-    warehouse = (folder / "warehouse").as_uri()
     config = folder / "tideline.toml"
-    config.write_text(
-        as_toml(
-            {
-                "pipeline": name,
-                "source": {"url": dsn, "tables": ["public.*"]},
-                "store": {"url": (folder / "store").as_uri()},
-                "control": {"url": valkey.url()},
-                "warehouse": {"url": warehouse},
-                "capture": {"flush_interval_s": 0.5},
-                "merge": {"driver_memory": "1g"},
-            }
-        )
-    )
-    options = AirflowOptions(config, "", bin_folder, environment or {})
+    values = {
+        "pipeline": name,
+        "source": {"url": dsn, "tables": ["public.*"]},
+        "control": {"url": valkey.url()},
+        "capture": {"flush_interval_s": 0.5},
+        "merge": {"driver_memory": "1g"},
+        **_places(folder, place),
+    }
+    settings = make_settings(values)
+    hidden = {} if place is None else _hide(values)
+    config.write_text(as_toml(values))
+    options = AirflowOptions(config, "", bin_folder, {**hidden, **(environment or {})})
     command = [str(worker_bin / "tideline"), "capture", "--config", str(config)]
-    worker = Child("worker", command, run_folder=folder)
+    worker = Child("worker", command, run_folder=folder, environment={**os.environ, **hidden})
     with AirflowServices(folder / "airflow", metadata, options) as airflow:
-        line = WholeLine(airflow, config, dsn, warehouse)
+        line = WholeLine(airflow, config, settings, dsn)
         line.run(SHOP)
         worker.start()
         try:
@@ -145,6 +145,26 @@ def whole_line(
             yield line
         finally:
             worker.stop()
+
+
+def _places(folder: Path, place: Warehouse | None) -> dict[str, dict[str, Any]]:
+    """The sections for store and warehouse."""
+    if place is None:
+        return {name: {"url": (folder / name).as_uri()} for name in ("store", "warehouse")}
+    access = {name: value for name, value in place.access().items() if value is not None}
+    access["secret_access_key"] = place.secret()
+    return {
+        "store": {"url": f"{place.url}/store", **access},
+        "warehouse": {"url": f"{place.url}/warehouse"},
+    }
+
+
+def _hide(values: dict[str, Any]) -> dict[str, str]:
+    """Take the secrets out of ``values``; the environment that has them instead."""
+    return {
+        "TIDELINE_STORE__SECRET_ACCESS_KEY": values["store"].pop("secret_access_key"),
+        "TIDELINE_CONTROL__URL": values["control"].pop("url"),
+    }
 
 
 def database(postgres: PostgresServer, name: str) -> str:

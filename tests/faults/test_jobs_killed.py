@@ -6,11 +6,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
+from devtools.demo.compare import compare
 from devtools.services.s3 import S3Server
 from tests.faults.camera import Through
 from tests.faults.deaths import Deaths
@@ -18,11 +21,21 @@ from tests.faults.every_mode import LOG, NOW, EveryMode
 from tests.faults.jobs import Jobs, unique
 from tests.faults.kills import At, command, config_of, entry_or_deletion, kill_at
 from tests.faults.races import Races
+from tests.faults.rewired import rewired
 from tests.faults.s3_faults import S3Faults
 from tests.faults.troubles import Troubles
+from tests.fixtures.capture import Pipeline, PipelineFactory
 from tests.fixtures.object_storage import place_in, reach
+from tests.fixtures.services import Database
+from tideline.contract.layout import table_path
 from tideline.contract.modes import Mode
+from tideline.contract.schema import parse_table
+from tideline.planner import plan_merge
+from tideline.planner.verified import last_verification
+from tideline.store.objects import open_store
 from tideline.warehouse.s3_jars import find_s3_jar_set
+from tideline_console import verify
+from tideline_console.app import app
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -176,3 +189,71 @@ def test_a_command_in_s3_is_killed_and_the_next_run_ends_right(
     if words == REBUILD:
         tables.modes[LOG] = Mode.HISTORY
     tables.check()
+
+
+ORDERS = "public.orders"
+VERIFY = ("verify", ORDERS, "--repair")
+VERIFICATION = [
+    *(At(when, "create", "/_delta_log/") for when in ("before", "after")),
+    At("after", "create", "/verifications/"),
+    At("before", "get", "/checks/"),
+    *(At(when, "put", "/result.json") for when in ("before", "after")),
+    *(At(when, "create", "/_delta_log/", 2) for when in ("before", "after")),
+    *(At(when, "put", "/verified/") for when in ("before", "after")),
+]
+"""In their order: changes are merged, a plan is made, rows are compared, the result is kept; what
+differs is dumped, merged, and compared again."""
+
+
+@pytest.fixture
+def damaged(
+    database: Database, pipeline_of: PipelineFactory, s3: S3Server, spark: SparkSession
+) -> Pipeline[Database]:
+    """A table with a row that is another than the source's, and with a change to be merged; a
+    worker runs."""
+    from tideline_spark.merge import run_plan
+
+    database.run(
+        "CREATE TABLE orders (id int PRIMARY KEY, note text)",
+        "INSERT INTO orders SELECT n, 'order ' || n FROM generate_series(1, 20) n",
+    )
+    place = place_in(s3, "killed")
+    shop = pipeline_of(
+        database,
+        store={"url": f"{place.url}/store", **s3.access},
+        warehouse={"url": f"{place.url}/warehouse"},
+        merge={"driver_memory": "1g"},
+    )
+    shop.start()
+    shop.wait_state("the table is dumped", lambda state: ORDERS in state.tables)
+    shop.wait_state("its dump ends", lambda state: not state.requests)
+    run_plan(spark, plan_merge(shop.settings, plan_id="first"))
+    before = shop.manifest().last_seq
+    database.run("UPDATE orders SET note = 'changed' WHERE id <= 5")
+    shop.wait_state("the change is captured", lambda state: shop.manifest().last_seq > before)
+    target = table_path(shop.settings.warehouse.url, parse_table(ORDERS))
+    damage = f"UPDATE delta.`{target}` SET note = 'damaged' WHERE id = 7"  # noqa: S608
+    spark.newSession().sql(damage)
+    return shop
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("at", VERIFICATION, ids=str)
+def test_a_verification_in_s3_is_killed_and_the_next_one_ends_right(
+    damaged: Pipeline[Database],
+    spark: SparkSession,
+    faults: S3Faults,
+    monkeypatch: pytest.MonkeyPatch,
+    at: At,
+) -> None:
+    """With its repair. The next one is another: it has a request of its own."""
+    through = rewired(damaged, store={"endpoint": faults.endpoint})
+    assert kill_at(command(VERIFY, through), at, faults)
+    monkeypatch.setattr(verify, "spark_session", lambda settings, what: nullcontext(spark))
+    done = CliRunner().invoke(app, [*VERIFY, "--config", str(damaged.config)])
+    assert (done.exit_code, damaged.state().requests) == (0, ()), done.output
+    settings, tail, state = damaged.settings, damaged.manifest(), damaged.state().tables[ORDERS]
+    found = last_verification(settings, open_store(settings.store), tail, ORDERS, state)
+    assert found is not None and found.through(state).invalid is None, found
+    assert compare(damaged.database.dsn, settings.warehouse_storage, [ORDERS]).equal

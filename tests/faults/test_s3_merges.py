@@ -121,6 +121,10 @@ def troubled(faults: S3Faults, s3: S3Server, tmp_path: Path) -> Iterator[EveryMo
     faults.heal()
 
 
+SMALL_MERGE = Counter({"head": 17, "get": 13, "list": 9, "put": 1, "create": 1})
+"""What Spark asks of S3, at most, to merge a few rows into one table with a short log: one or two
+requests of a kind more than it does. Each waits for the one before it."""
+
 PASSING = {
     "500": Trouble(status=500),
     "slow down": Trouble(status=503, code="SlowDown"),
@@ -166,7 +170,10 @@ class TestStoreInTrouble:
         assert trouble.met >= 1
         assert (failed.outcome, failed.error_kind) == (Outcome.FAILED, Unavailable.__name__)
         faults.heal()
+        before = Counter(faults.seen)
         merged(spark, troubled, NOW)
+        asked = faults.seen - before
+        assert not asked - SMALL_MERGE, asked
         troubled.check(NOW)
 
     @pytest.mark.long
