@@ -33,6 +33,8 @@ from tideline.contract.schema import parse_table
 from tideline.planner import plan_merge
 from tideline.planner.verified import last_verification
 from tideline.store.objects import open_store
+from tideline.warehouse.access import storage_options
+from tideline.warehouse.delta.reader import delta_table
 from tideline.warehouse.s3_jars import find_s3_jar_set
 from tideline_console import verify
 from tideline_console.app import app
@@ -232,8 +234,8 @@ def damaged(
     database.run("UPDATE orders SET note = 'changed' WHERE id <= 5")
     shop.wait_state("the change is captured", lambda state: shop.manifest().last_seq > before)
     target = table_path(shop.settings.warehouse.url, parse_table(ORDERS))
-    damage = f"UPDATE delta.`{target}` SET note = 'damaged' WHERE id = 7"  # noqa: S608
-    spark.newSession().sql(damage)
+    table = delta_table(target, storage_options(shop.settings.warehouse_storage))
+    table.update(predicate="id = 7", updates={"note": "'damaged'"})
     return shop
 
 
