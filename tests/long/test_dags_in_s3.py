@@ -38,21 +38,29 @@ def line(
         yield made
 
 
+CHANGED = ("merge", "repair", "backfill")
+"""Those before which the source changes: the others' jobs then have less to merge first."""
+
+
 @pytest.mark.parametrize("name", TRIGGERED)
-def test_it_succeeds_and_source_and_warehouse_are_equal(line: WholeLine, name: str) -> None:
+def test_it_succeeds(line: WholeLine, name: str) -> None:
     drawn = random.Random(name)
-    change(line, drawn)
+    if name in CHANGED:
+        change(line, drawn)
     run_id = trigger(line, name, drawn)
     line.succeeds(f"tideline_{name}", run_id)
-    line.expect_equal()
     if name == "verify":
         reported = line.api.xcom("tideline_verify", run_id, "report")
         assert {one["proof"] for one in reported["tables"].values()} == {"equal"}, reported
 
 
+def test_source_and_warehouse_are_equal_then(line: WholeLine) -> None:
+    line.expect_equal()
+
+
 def test_nothing_that_airflow_keeps_has_a_secret(line: WholeLine) -> None:
-    """Logs of tasks and of its parts; XComs, rendered fields and all else that its database has.
-    Behind the runs of every DAG."""
+    """Logs of tasks and of its parts; XComs, rendered fields and all else that its database has,
+    behind the runs of every DAG."""
     secrets = secrets_of(line.settings)
     assert not [one for one in secrets if one in line.config.read_text()]
     folder = line.airflow.run_folder
