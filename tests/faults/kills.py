@@ -60,14 +60,16 @@ def kill_soon(words: Sequence[str], tables: EveryMode, config: Path, random_: Ra
     before = tables.files.keys("warehouse")
     process = _started(command(words, config))
     deadline = time.monotonic() + _PATIENCE_S
-    while process.poll() is None and tables.files.keys("warehouse") == before:
-        assert time.monotonic() < deadline, f"{words} writes nothing"
-        time.sleep(0.02)
-    time.sleep(random_.uniform(0, _KILLED_WITHIN_S))
-    ended = process.poll() is not None
-    if not ended:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    try:
+        while process.poll() is None and tables.files.keys("warehouse") == before:
+            assert time.monotonic() < deadline, f"{words} writes nothing"
+            time.sleep(0.02)
+        time.sleep(random_.uniform(0, _KILLED_WITHIN_S))
+    finally:  # Also when it is us who are interrupted: it would go on alone.
+        ended = process.poll() is not None
+        if not ended:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     assert not ended or process.returncode == 0, f"{words} failed: {process.returncode}"
     return not ended
 
