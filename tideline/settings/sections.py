@@ -137,7 +137,8 @@ class Capture(Section):
     delay_ms: Annotated[int, Field(ge=0, le=DELAY_MS_MAX)] = 0
     """A pause between the chunks of a dump."""
     chunk_redo_max: Count = 5
-    """Redoes of one chunk by the snapshot rule before the fence is used."""
+    """Times that one chunk is read again because its snapshot lacks a transaction of the log,
+    before it waits for older transactions instead: a fence."""
     fence_timeout_s: Seconds = 600.0
     """The time for which a chunk waits for older transactions; then the blocking sessions are
     named."""
@@ -244,11 +245,14 @@ class Merge(Section):
     """Tables of one plan that are merged, or compared, concurrently; None: one for each core that
     Spark has, 16 at most."""
     master: str = "local[2]"
-    """Spark's master, for `tideline merge` and its like; Airflow's connection gives its own."""
+    """Spark's master, for `tideline merge` and its like. Airflow's tasks take that of their
+    connection, and this one where there is none."""
     driver_memory: str = "2g"
-    """The memory of the driver that they start."""
+    """The heap of the driver, as `spark.driver.memory`: of commands, and of Airflow's tasks."""
     jars: str | None = None
-    """Delta's jars, comma-separated; None: the ones in the cache."""
+    """Delta's jars, and where store or warehouse are in S3 those for it
+    ([DEPLOYMENT](DEPLOYMENT.md#how-jobs-get-access)), comma-separated; None: the ones in the cache.
+    """
     follow_interval_s: Seconds = 0.5
     """`tideline merge --follow`: the interval between two looks for a new manifest, a GET each
     ([COST](COST.md#a-merger))."""

@@ -149,8 +149,9 @@ def check_server(server: PostgresServerFacts, names: PreflightNames) -> Iterator
     if server.wal_level == "logical":
         yield ok("wal_level", "wal_level is logical")
     else:
-        fix = "ALTER SYSTEM SET wal_level = 'logical';"
-        yield error("wal_level", f"wal_level is {server.wal_level}", fix + _RESTART)
+        fix = f"ALTER SYSTEM SET wal_level = 'logical';{_RESTART}"
+        on_rds = "on RDS: rds.logical_replication = 1 in its parameter group"
+        yield error("wal_level", f"wal_level is {server.wal_level}", f"{fix}; {on_rds}")
     yield from _check_encoding(server)
     yield _check_replication(server, names)
     yield from check_session(server.session, mode="sslmode", verifies="verify-full")
