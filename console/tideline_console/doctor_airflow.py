@@ -91,7 +91,7 @@ def check_spark(settings: Settings) -> list[Finding]:
         found = [ok("connection", f"jobs run on {master}, as the connection {name} says")]
     else:
         master = settings.merge.master
-        found = [ok("connection", f"{absent}: jobs run here, on {master} (merge.master)")]
+        found = [ok("connection", f"{absent}: jobs run on {master} (merge.master)")]
     found += check_cluster(settings, master)
     if not brings_jars(master):
         jars = settings.merge.jars

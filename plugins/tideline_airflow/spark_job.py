@@ -52,7 +52,7 @@ _KINDS = {kind.__name__: kind for kind in TidelineError.__subclasses__()}
 class SparkJobOperator(SparkSubmitOperator):
     """Takes a slot of the pool `pools.SPARK_POOL`, and the connection of `CONNECTION_VARIABLE`.
 
-    Without a connection the job runs here, on ``merge.master`` of the settings.
+    Without a connection the job runs on ``merge.master`` of the settings, its driver here.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -73,7 +73,7 @@ class SparkJobOperator(SparkSubmitOperator):
         self._driver_memory = self._driver_memory or merge.driver_memory
         absent = connection_absent(self._conn_id)
         if absent:
-            self.log.info("%s: the job runs here, on %s (merge.master)", absent, merge.master)
+            self.log.info("%s: the job runs on %s (merge.master)", absent, merge.master)
         try:
             with self._folded():
                 self._hook = self._settled_hook(settings, here=absent is not None)

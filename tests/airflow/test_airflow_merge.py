@@ -554,7 +554,7 @@ class TestWithoutAConnection:
         merge.execute(TaskContext(merge).values)
         [call] = submit.calls
         assert call[call.index("--master") + 1] == "local[2]"
-        reported = "Airflow has no connection spark_default: the job runs here, on local[2]"
+        reported = "Airflow has no connection spark_default: the job runs on local[2]"
         unfolded = capfd.readouterr().out.partition("::group::what spark-submit printed")[0]
         assert reported in unfolded
         assert "yarn" not in unfolded, "the provider's guess, which is not taken"

@@ -151,7 +151,7 @@ def test_doctor_finds_all_that_the_dags_need(line: Line) -> None:
     assert code == 0, lines
     found = {line.split()[1].rstrip(":") for line in lines if line.startswith("ok ")}
     assert {"settings", "connection", "java", "jars", "plugin", "dags", "pool"} <= found
-    assert "ok      connection: Airflow has no connection spark_default: jobs run here, on" in (
+    assert "ok      connection: Airflow has no connection spark_default: jobs run on" in (
         "\n".join(lines)
     )
 
