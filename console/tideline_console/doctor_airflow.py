@@ -23,6 +23,8 @@ from tideline_console.checks import (
     check_warehouse,
     report,
 )
+from tideline_console.doctor_catalog import check_catalog
+from tideline_console.doctor_layouts import check_layouts
 from tideline_console.modes import check_modes
 
 NAMES = ("merge", "repair", "backfill", "verify", "rebuild", "maintain", "control")
@@ -52,6 +54,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from attempt("store", lambda: check_store(settings))
     yield from attempt("control", lambda: check_control(settings))
     yield from attempt("warehouse", lambda: check_warehouse(settings))
+    yield from attempt("layout", lambda: check_layouts(settings), grave=False)
+    yield from check_catalog(settings)
     checks: dict[str, Callable[[], list[Finding]]] = {
         "spark": lambda: check_spark(settings),
         "plugin": check_plugin,

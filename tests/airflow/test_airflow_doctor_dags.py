@@ -1,4 +1,5 @@
-"""Doctor's check of the DAGs: whichever bundle of Airflow's makes them."""
+"""Doctor's checks where Airflow runs: of the DAGs, whichever bundle makes them, and of the catalog,
+in which the tasks register tables."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ from types import ModuleType
 import pytest
 from airflow.dag_processing.bundles.local import LocalDagBundle
 
-from tideline_console.doctor_airflow import NAMES, check_dags
+from tests.conformance.test_catalog import Shop
+from tests.fixtures.catalogs import CatalogPlace
+from tests.support.unity_server import UnityServer
+from tideline_console.doctor_airflow import NAMES, check_dags, examine
 
 DAGS = Path(__file__).resolve().parents[2] / "dags"
 OURS: dict[str, object] = {
@@ -87,3 +91,10 @@ def test_a_bundle_that_cannot_be_fetched_hides_no_other(
         " the DAG processor's log says more None",
         f"ok tideline_… : {', '.join(NAMES)} None",
     ]
+
+
+def test_the_catalog_is_asked(tmp_path: Path, unity_server: UnityServer) -> None:
+    keys = {"kind": "unity", "url": unity_server.url, "name": unity_server.name, "token": "wrong"}
+    settings = Shop(tmp_path, CatalogPlace("unity", keys)).settings
+    said = next(one for one in examine(settings) if one.name == "catalog")
+    assert said.level == "warning" and "refuses the token" in said.message
