@@ -39,7 +39,7 @@ class DeltaVersion(TargetVersion):
         return dict(_entries(self._found.metadata().configuration()))
 
     def partition_columns(self) -> list[str]:
-        """The names of the columns that the table is partitioned by, in order."""
+        """Return the names of the columns that the table is partitioned by, in order."""
         return [str(one) for one in scala_items(self._found.metadata().partitionColumns())]
 
     def snapshot(self) -> TargetSnapshot:
