@@ -98,10 +98,10 @@ def test_it_captures_on_what_its_container_gets(containers: Containers) -> None:
     port = containers.more["TIDELINE_CAPTURE__METRICS_PORT"]
     try:
         poll("it reads the log", lambda: ready(port) == "ok: active, reads the log\n")
+        # Not at the first look: the check's own time-out may pass on a busy machine.
+        poll("it is healthy", lambda: containers.healthy("worker"))
     except AssertionError as error:
-        raise AssertionError(worker.log_tail()) from error
-    # Not at the first look: the check's own time-out may pass on a busy machine.
-    poll("it is healthy", lambda: containers.healthy("worker"))
+        raise AssertionError(f"{containers.said}\n{worker.log_tail()}") from error
     seen = containers.shown("worker")
     assert "TIDELINE_SOURCE__PASSWORD_FILE" in seen
     assert not [one for one in containers.given.values() if one in seen]
