@@ -10,14 +10,14 @@ import sys
 from contextlib import closing
 
 from tideline.contract.errors import TidelineError
-from tideline.control.merger import MergerClient, MergerStatus
+from tideline.control.merger import LEASE_S, MergerClient, MergerStatus
 from tideline.settings import load_settings
 
 
 def problem(status: MergerStatus | None) -> str | None:
     """Return what keeps the merger from merging; None where it merges."""
     if status is None:
-        return "no merger of this pipeline has reported for 12 s"
+        return f"no merger of this pipeline has reported for {LEASE_S:g} s"
     if status.state == "merging":
         return None
     why = "" if status.reason is None else f": the last one was replaced because {status.reason}"

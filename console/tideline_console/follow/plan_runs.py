@@ -48,7 +48,6 @@ class PlanEnded:
     was an ``error``."""
 
     plan: Plan
-    receipt: Receipt | None
     error: str | None = None
 
 
@@ -72,7 +71,7 @@ class PlanRuns:
             self.tables_at_once, "merge", initializer=_take_share, initargs=(session,)
         )
         self._plans = ThreadPoolExecutor(_PLANS_AT_ONCE, "plan")
-        self._open: dict[str, Plan] = {}
+        self._open: set[str] = set()
 
     @property
     def plan_ids(self) -> list[str]:
@@ -81,7 +80,7 @@ class PlanRuns:
 
     def start(self, plan: Plan, see_to_entries: Callable[[], Registration]) -> None:
         """Begin to run ``plan``; ``see_to_entries``: see `run_merge`."""
-        self._open[plan.plan_id] = plan
+        self._open.add(plan.plan_id)
         self._plans.submit(self._run, plan, see_to_entries)
 
     def wake(self) -> None:
@@ -95,7 +94,7 @@ class PlanRuns:
             event = self._events.get(timeout=timeout_s)
             while True:
                 if isinstance(event, PlanEnded):
-                    del self._open[event.plan.plan_id]
+                    self._open.remove(event.plan.plan_id)
                 if event is not None:
                     yield event
                 event = self._events.get_nowait()
@@ -121,11 +120,11 @@ class PlanRuns:
                 see_to_entries=see_to_entries,
             )
             ask_for_pending(self._settings, reread_requests(receipt), log.warning)
-            ended = PlanEnded(plan, receipt)
+            ended = PlanEnded(plan)
         except TidelineError as error:
-            ended = PlanEnded(plan, None, error.message)
+            ended = PlanEnded(plan, error.message)
         except Exception as error:  # noqa: BLE001  its text may hold a row's values
-            ended = PlanEnded(plan, None, f"an error of ours, {type(error).__name__}")
+            ended = PlanEnded(plan, f"an error of ours, {type(error).__name__}")
         self._events.put(ended)
 
     def _merge(self, plan: Plan) -> Receipt:

@@ -9,7 +9,7 @@ column without one is new.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pyspark.sql import types
 
@@ -20,6 +20,7 @@ from tideline_spark.formats.base import Shaped
 from tideline_spark.formats.delta.access import MAPPING, DeltaAccess
 from tideline_spark.formats.state import TargetSnapshot
 from tideline_spark.formats.statements import RowUpdate
+from tideline_spark.scala_items import scala_items
 from tideline_spark.schemas import literal, quote
 
 _WIDENING = ("delta.enableTypeWidening", "true")
@@ -83,7 +84,7 @@ class DeltaColumns:
         """See `TargetSchema`."""
         transaction = self._access.begin()
         metadata = transaction.metadata()
-        _check_partitions(list(metadata.partitionColumns().mkString("\0").split("\0")), columns)
+        _check_partitions(scala_items(metadata.partitionColumns()), columns)
         held = {one["name"]: one for one in json.loads(metadata.schemaString())["fields"]}
         fields = [
             json.loads(new.json()) if new is not None else {**held[was or name], "name": name}
@@ -120,12 +121,12 @@ class DeltaColumns:
             self._session.sql(update.sql(self._access.name)).collect()
 
 
-def _check_partitions(partitions: Sequence[str], columns: Sequence[Shaped]) -> None:
+def _check_partitions(partitions: Iterable[str], columns: Sequence[Shaped]) -> None:
     """Raise Misconfigured where a partition column would move: its values are folders' names, which
     a change of metadata does not rename."""
     stay = {name for name, was, new in columns if new is None and was in (None, name)}
     for name in partitions:
-        if name and name not in stay:
+        if name not in stay:
             raise Misconfigured(
                 f"its partition column {name!r} was renamed, dropped or replaced",
                 hint="choose another partition_by, and run `tideline rebuild` (docs/LAYOUT.md)",

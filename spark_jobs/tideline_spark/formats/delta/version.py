@@ -40,7 +40,7 @@ class DeltaVersion(TargetVersion):
 
     def partition_columns(self) -> list[str]:
         """Return the names of the columns that the table is partitioned by, in order."""
-        return [str(one) for one in scala_items(self._found.metadata().partitionColumns())]
+        return list(scala_items(self._found.metadata().partitionColumns()))
 
     def snapshot(self) -> TargetSnapshot:
         """See `TargetVersion`."""
