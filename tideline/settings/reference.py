@@ -37,10 +37,10 @@ A change of the file *counts*
 | restart | commands, and the worker once restarted: its log and `tideline status` name the key |
 | command | commands and Airflow's tasks when they are run: the worker does not read it |
 
-A merger (`tideline merge --follow`) reads the file when it starts, whatever the key. What comes
-from the environment is the process's own and needs a restart in any case. A file with mistakes
-changes nothing. This page is made from the settings' classes by `python -m
-tideline.settings.reference`, and a test compares the two.
+A merger (`tideline merge --follow`) reads the file when it starts, and for each new Spark session,
+whatever the key: restart it. What comes from the environment is the process's own and needs a
+restart in any case. A file with mistakes changes nothing. This page is made from the settings'
+classes by `python -m tideline.settings.reference`, and a test compares the two.
 """
 _TABLES = """\
 By table: `[tables."PATTERN"]`, a shell pattern over `schema.table` (`[tables."public.*"]`). What a
