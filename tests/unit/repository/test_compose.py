@@ -309,6 +309,13 @@ def test_the_example_names_every_variable_that_must_be_given(compose: dict[str, 
     assert wanted == {match["name"] for match in VARIABLE.finditer(text) if match["kind"] == ":?"}
 
 
+def test_an_empty_schedule_stays_empty() -> None:
+    """Airflow takes it as "only when triggered"."""
+    text = (ROOT / "docker-compose.yml").read_text()
+    kinds = {one["name"]: one["kind"] for one in VARIABLE.finditer(text)}
+    assert {kinds[name] for name in ("MERGE_SCHEDULE", "MAINTAIN_SCHEDULE")} == {"-"}
+
+
 def environment_of(service: Service, folder: Path) -> dict[str, str]:
     """A container's settings of ours, with its secrets in ``folder``."""
     return {
