@@ -76,7 +76,9 @@ _RAISED = f"[USER_RAISED_EXCEPTION] {REFUSED}"
 _PARTITION = re.compile(r"([^/=]+)=[^/]*(?=/)")
 _NO_MEMORY = ("OutOfMemoryError", "CANNOT_ACQUIRE_MEMORY")
 _JVM_GONE = (Py4JNetworkError, ConnectionError, EOFError)
-"""Exceptions that a call into Java raises when no Java process answers."""
+"""Exceptions that a call into Java raises when no Java process answers; see `_unanswered`, too."""
+_UNANSWERED = re.compile(r"An error occurred while calling \S+")
+"""The whole text that py4j raises for an answer that it did not get: it logs why."""
 _NAMES_MAX = 4
 _CAUSES_MAX = 10
 
@@ -150,7 +152,7 @@ def unexpected(error: Exception, doing: str) -> TidelineError:
     if isinstance(error, SparkFailure):
         return explain(error, doing)
     name = type(error).__name__
-    if isinstance(error, _JVM_GONE):
+    if isinstance(error, _JVM_GONE) or _unanswered(error):
         return Unavailable(
             f"Spark's Java process does not answer while {doing}: {name}",
             hint="it was ended, for instance because memory ran out: look at its log and at the"
@@ -162,6 +164,11 @@ def unexpected(error: Exception, doing: str) -> TidelineError:
     return InvariantBroken(
         f"{name}{at} while {doing}", hint="a bug of Tideline's: report it with this place"
     )
+
+
+def _unanswered(error: Exception) -> bool:
+    """Return whether the connection of a call into Java broke before its answer."""
+    return type(error) is Py4JError and _UNANSWERED.fullmatch(str(error)) is not None
 
 
 def _file_of(error: Exception) -> str | None:

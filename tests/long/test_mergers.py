@@ -113,6 +113,7 @@ def wait_equal(pipeline: Pipeline[Database]) -> None:
             and compare(pipeline.database.dsn, pipeline.settings.warehouse, TABLES).equal
         ),
         timeout_s=PATIENCE_S,
+        pause_s=0.5,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fixtures.parts import History, Shaped, schema_of
+from tideline.contract.errors import Unavailable
 from tideline.contract.plan import TablePlan
 from tideline.contract.receipt import Outcome, TableReceipt
 
@@ -90,7 +93,7 @@ def test_patience_ends() -> None:
 
 
 def test_our_own_unavailable_is_tried_again_and_our_own_verdicts_are_not() -> None:
-    from tideline.contract.errors import CorruptData, TidelineError, Unavailable
+    from tideline.contract.errors import CorruptData, TidelineError
     from tideline_spark.attempts import Patience, try_until
 
     clock = Clock()
@@ -125,6 +128,33 @@ def test_whatever_is_raised_is_an_error_of_ours_that_tells_no_value() -> None:
         assert (tried.attempts, type(tried.error).__name__) == (1, kind)
         assert reported in tried.error.message and tried.error.hint
         assert "SECRET" not in str(tried.error)
+
+
+def test_a_call_whose_connection_is_reset_tells_of_java_and_not_of_a_bug() -> None:
+    """As when Java is killed with something in its socket that it has not read."""
+    from py4j.java_gateway import (  # type: ignore[import-untyped]
+        GatewayParameters,
+        JavaGateway,
+    )
+
+    from tideline_spark.failures import unexpected
+
+    def reset() -> None:
+        connection, _ = server.accept()
+        connection.recv(1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        java = threading.Thread(target=reset)
+        java.start()
+        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=server.getsockname()[1]))
+        with pytest.raises(Exception, match="calling") as raised:
+            gateway.entry_point.hello()
+        java.join()
+    error = unexpected(raised.value, "merging public.t")
+    assert isinstance(error, Unavailable), error
+    assert "Java process does not answer" in error.message
 
 
 def test_a_table_that_cannot_begin_has_its_receipt_and_the_others_theirs(
