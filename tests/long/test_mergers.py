@@ -61,8 +61,10 @@ class Merger:
         return [int(text) for text in children.split()]
 
     def stop(self) -> None:
+        begun = len(self.output())
         self.signal(signal.SIGTERM)
         assert self._child.wait(120) == 0, self.output()
+        assert "[error" not in self.output()[begun:]
 
     def end(self) -> None:
         if self._child.poll() is None:

@@ -51,12 +51,16 @@ def main(on_point: Callable[[str], None] = lambda point: None) -> int:
         settings = load_settings(options.config)
         with spark_session(settings, "merge", long_lived=True) as session:
             rounds = Rounds(settings, PlanRuns(settings, session, on_point=on_point))
+            over = threading.Event()
             for work in (
-                lambda: _beats(rounds, session, options.beats),
+                lambda: _beats(rounds, session, options.beats, over),
                 lambda: _orders(rounds),
             ):
                 threading.Thread(target=work, daemon=True).start()
-            rounds.run()
+            try:
+                rounds.run()
+            finally:
+                over.set()  # Before the session ends, which is no sickness then.
     except TidelineError as error:
         log.error(error.message, hint=error.hint)
         return exit_code(error)
@@ -83,10 +87,10 @@ def _orders(rounds: Rounds) -> None:
         os._exit(EXIT_SICK)
 
 
-def _beats(rounds: Rounds, session: SparkSession, pipe: int) -> None:
-    """Write a beat each time the session has answered; end the process when it does not."""
+def _beats(rounds: Rounds, session: SparkSession, pipe: int, over: threading.Event) -> None:
+    """Write a beat each time the session has answered, until ``over``; end the process when it does
+    not answer before."""
     java = _java_pid(session)
-    wait = threading.Event()
     for number in itertools.count():
         try:
             if session.sparkContext._jsc.sc().isStopped():
@@ -95,6 +99,8 @@ def _beats(rounds: Rounds, session: SparkSession, pipe: int) -> None:
                 # Needs no job, whose tasks would wait for those of merges.
                 session.sql("VALUES (1)").collect()
         except Exception as error:  # noqa: BLE001  whatever it is, the session is sick
+            if over.is_set():
+                return
             log.error("the Spark session does not answer", reason=type(error).__name__)
             os._exit(EXIT_SICK)
         memory = _resident_bytes(os.getpid()) + _resident_bytes(java)
@@ -103,7 +109,8 @@ def _beats(rounds: Rounds, session: SparkSession, pipe: int) -> None:
             os.write(pipe, line(beat))
         except OSError:
             os._exit(EXIT_SICK)
-        wait.wait(BEAT_S)
+        if over.wait(BEAT_S):
+            return
 
 
 def _java_pid(session: SparkSession) -> int | None:
