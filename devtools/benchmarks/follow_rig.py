@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from devtools.benchmarks.rig import CaptureRig
 from tideline.control.merger import MergerClient, MergerStatus
@@ -19,8 +21,11 @@ COMMAND = (sys.executable, "-c", "from tideline_console.app import main; main()"
 PATIENCE_S = 1_800.0
 
 
-def settings_file(server: CaptureRig, settings: Settings) -> Path:
-    """Write the settings where other processes read them."""
+def settings_file(
+    server: CaptureRig, settings: Settings, merge: Mapping[str, Any] | None = None
+) -> Path:
+    """Write the settings, and the keys ``merge`` of ``[merge]``, where other processes read
+    them."""
     path = server.folder / "tideline.toml"
     capture = settings.capture
     path.write_text(
@@ -34,6 +39,7 @@ def settings_file(server: CaptureRig, settings: Settings) -> Path:
         capture.heartbeat_s = {capture.heartbeat_s}
         capture.takeover_after_s = {capture.takeover_after_s}
         """
+        + "".join(f"merge.{key} = {json.dumps(one)}\n" for key, one in (merge or {}).items())
     )
     return path
 

@@ -1,25 +1,28 @@
 # ruff: noqa: S608  statements are made of numbers and names of ours
-"""Measures the CPU of a round of many small tables: by a merger, and by ``tideline merge``."""
+"""Measures the CPU of a round of many small tables: by a merger with its Spark here, by one on a
+cluster of two workers, and by ``tideline merge``."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import msgspec
+import psutil
 
-from devtools.benchmarks.clocks import clocks, since
-from devtools.benchmarks.follow_rig import COMMAND, settings_file, until
+from devtools.benchmarks.follow_rig import COMMAND, merger_status, running, settings_file, until
 from devtools.benchmarks.result import Result, result
 from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
 from devtools.benchmarks.whole import Whole
+from devtools.services.spark_cluster import SparkCluster
 from tideline.settings import Settings
-from tideline_console.follow.plan_runs import PlanRuns
-from tideline_console.follow.rounds import Rounds
-from tideline_console.spark import spark_session
+from tideline.store.chain import Chain
+from tideline.store.objects import open_store
 
 NAME = "follow_rounds"
 COUNTS = (100, 500)
@@ -28,6 +31,7 @@ ROUNDS = 4
 """The last one counts: by then the session is warm."""
 GOAL_S = 60.0
 """For a hundred tables."""
+_EXECUTOR_MEMORY = "1g"
 
 
 def run(rows: int) -> Iterator[Result]:
@@ -48,21 +52,26 @@ def _measured(count: int, rows: int) -> Iterator[Result]:
             )
         settings = server.settings(initial="dump")
         run_until_idle(settings, server)
-        merger, wall = _by_merger(server, settings, count, rows)
+        here = _by_merger(server, settings, count, rows)
+        folder = server.folder / "cluster"
+        folder.mkdir()
+        with SparkCluster(folder, workers=2, memory=_EXECUTOR_MEMORY) as cluster:
+            on_cluster = _by_merger(server, settings, count, rows, cluster)
         _change(server, count, rows, ROUNDS)
         run_until_idle(settings, server)
         alone = _alone(server, settings)
     workload = f"{CHANGES} changes into each of {count} tables of {rows} rows"
     goal = f"≤ {GOAL_S * count / 100:g} s"
-    for metric, value, unit in (("CPU", merger, "s"), ("wall", wall, "s")):
-        yield result(
-            NAME,
-            workload,
-            f"{metric} of a round",
-            value=(value, unit),
-            baseline=("CPU of tideline merge", alone),
-            goal=goal if metric == "CPU" else "-",
-        )
+    for place, (cpu_s, wall_s) in (("here", here), ("on two workers", on_cluster)):
+        for metric, value in (("CPU", cpu_s), ("wall", wall_s)):
+            yield result(
+                NAME,
+                f"{workload}, {place}",
+                f"{metric} of a round",
+                value=(value, "s"),
+                baseline=("CPU of tideline merge", alone),
+                goal=goal if (metric, place) == ("CPU", "here") else "-",
+            )
 
 
 def _change(server: CaptureRig, count: int, rows: int, number: int) -> None:
@@ -74,28 +83,55 @@ def _change(server: CaptureRig, count: int, rows: int, number: int) -> None:
 
 
 def _by_merger(
-    server: CaptureRig, settings: Settings, count: int, rows: int
+    server: CaptureRig,
+    settings: Settings,
+    count: int,
+    rows: int,
+    cluster: SparkCluster | None = None,
 ) -> tuple[float, float]:
-    """Return CPU and wall seconds of the last round; what captures in between is not counted."""
+    """Return CPU and wall seconds of the last round, its executors' CPU included; what captures
+    meanwhile is not counted."""
     taken = (0.0, 0.0)
-    with spark_session(settings, "merge", long_lived=True) as session:
+    config = settings_file(server, settings, {} if cluster is None else _on(cluster))
+    with running("merge", config, "--follow") as merger:
         for number in range(ROUNDS):
-            if number:
-                _change(server, count, rows, number)
-                run_until_idle(settings, server)
-            rounds = Rounds(settings, PlanRuns(settings, session))
-            begun = clocks()
-            thread = threading.Thread(target=rounds.run)
-            thread.start()
-            until("all is merged", partial(_has_merged, rounds, count))
-            rounds.stop()
-            thread.join()
-            taken = since(begun)
+            begun, used = time.monotonic(), _cpu_s(merger.pid, cluster)
+            _change(server, count, rows, number)
+            run_until_idle(settings, server)
+            until("all is merged", partial(_has_merged, settings))
+            taken = (_cpu_s(merger.pid, cluster) - used, time.monotonic() - begun)
     return taken
 
 
-def _has_merged(rounds: Rounds, count: int) -> bool:
-    return rounds.beat().tables_merged >= count
+def _on(cluster: SparkCluster) -> Mapping[str, Any]:
+    return {
+        **cluster.settings,
+        "executor_memory": _EXECUTOR_MEMORY,
+        "executor_cores": 1,
+        "shared_files": True,
+    }
+
+
+def _cpu_s(pid: int, cluster: SparkCluster | None) -> float:
+    """Return the CPU seconds so far of a merger, its sessions, and its executors."""
+    running = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    found = 0.0
+    for one in [*running, *(cluster.executors() if cluster else ())]:
+        with suppress(psutil.NoSuchProcess):
+            times = one.cpu_times()
+            found += times.user + times.system
+    return found
+
+
+def _has_merged(settings: Settings) -> bool:
+    tail = Chain(open_store(settings.store), settings.pipeline).tail()
+    status = merger_status(settings)
+    return (
+        tail is not None
+        and status is not None
+        and status.manifest_number >= tail.manifest.manifest_number
+        and not (status.waiting or status.plans)
+    )
 
 
 def _alone(server: CaptureRig, settings: Settings) -> float:
