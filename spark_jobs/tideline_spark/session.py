@@ -113,18 +113,13 @@ def make_session(
     where a cluster does not answer, or gives no executor.
     """
     spark_line(pyspark.__version__)  # Before a Java is started for it.
-    builder = SparkSession.Builder().appName(app_name)
     given = {} if master is not None else _submitted()
     place = master or given.get("spark.master", "")
-    local = place.startswith("local")
     require_master(place)
-    defaults = {**_DEFAULTS, **(_LOCAL if local else {})}
-    ours = {**_SETTINGS}
-    for one in FORMATS.values():
-        ours |= {**one.settings, **(one.settings_in_s3 if S3_CLIENT in (others or {}) else {})}
-    settings = {**defaults, **given, **ours}
-    if master is not None:
-        builder = builder.master(master)
+    unsaid = dict(others or {})
+    authorities = unsaid.pop(AUTHORITIES, None)
+    ours = _ours(in_s3=S3_CLIENT in unsaid)
+    settings = {**_DEFAULTS, **(_LOCAL if place.startswith("local") else {}), **given, **ours}
     if driver_memory is not None:
         settings["spark.driver.memory"] = driver_memory
     if java_options is not None:
@@ -135,13 +130,27 @@ def make_session(
         settings["spark.local.dir"] = str(scratch)
         settings["spark.sql.warehouse.dir"] = str(Path(scratch) / "spark-warehouse")
     if master is not None:
-        _start_java({**settings, "spark.master": master})
-    unsaid = dict(others or {})
-    if (authorities := unsaid.pop(AUTHORITIES, None)) is not None:
+        settings["spark.master"] = master
+        _start_java(settings)
+    if authorities is not None:
         trust(authorities)
         if is_cluster(place):
             settings |= trusted_by_executors(_submitted())
-    for name, value in {**settings, **unsaid, **ours}.items():
+    return _made(app_name, {**settings, **unsaid, **ours}, place)
+
+
+def _ours(*, in_s3: bool) -> dict[str, str]:
+    """Return the settings that correct results need, which no others replace."""
+    settings = {**_SETTINGS}
+    for one in FORMATS.values():
+        settings |= {**one.settings, **(one.settings_in_s3 if in_s3 else {})}
+    return settings
+
+
+def _made(app_name: str, settings: Mapping[str, str], place: str) -> SparkSession:
+    """Start the session with the master ``place``, and check that jobs can run in it."""
+    builder = SparkSession.Builder().appName(app_name)
+    for name, value in settings.items():
         builder = builder.config(name, value)
     _silence()
     session = _started(builder, place)
