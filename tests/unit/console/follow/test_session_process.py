@@ -54,7 +54,7 @@ def test_a_session_that_ends_is_not_taken_for_sick(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(session_process, "spark_session", spark_session)
     for name in ("set_up_log", "load_settings", "PlanRuns", "_orders"):
         monkeypatch.setattr(session_process, name, lambda *_, **__: None)
-    monkeypatch.setattr(session_process.os, "_exit", end)
+    monkeypatch.setattr(os, "_exit", end)
     assert session_process.main() == 0
     assert ends == []
     for one in (heard, pipe):
