@@ -13,12 +13,12 @@ finds what the killed one planned, and a merge that is run twice changes nothing
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from tideline.contract import layout
-from tideline.contract.plan import Plan
-from tideline.contract.receipt import Outcome, Receipt, reread_requests
+from tideline.contract.plan import Plan, TablePlan
+from tideline.contract.receipt import Outcome, Receipt, TableReceipt, reread_requests
 from tideline.settings import SourceSettings
 from tideline_airflow.assets import MERGED, event_extra, table_asset
 from tideline_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException
@@ -161,9 +161,12 @@ class MergeOperator(PlanJobOperator):
         receipts: dict[str, Receipt] = {}
         delayed: Mapping[str, str] = {}
         refused: list[str] = []
+        overtaken: dict[str, TablePlan] = {}
+        others: dict[str, TableReceipt] = {}
         for number in range(1, self.rounds_max + 1):
             plan = self._planned(hook, first if number == 1 else f"{first}/{number}", scope)
             delayed = plan.delayed
+            others |= self._merged_by_others(overtaken, plan, context)
             if plan.nothing_to_do:
                 if not receipts and not plan.strayed:
                     self._skip(hook, plan, scope)
@@ -171,6 +174,7 @@ class MergeOperator(PlanJobOperator):
                 break
             receipt = receipts[plan.plan_id] = self.run_plan(hook, plan, context)
             refused = [t.table for t in receipt.tables if t.outcome is Outcome.REFUSED]
+            overtaken = {one.table: one for one in plan.tables if one.table in refused}
             if refused:
                 names = log_line(", ".join(refused))
                 self.log.info("planning again, others have moved on: %s", names)
@@ -178,11 +182,7 @@ class MergeOperator(PlanJobOperator):
                 break
         else:
             self.log.warning("more is to be merged after %d plans", self.rounds_max)
-        tables = [
-            one
-            for one in newest(list(receipts.values()))
-            if one.outcome is not Outcome.REFUSED or one.table in refused
-        ]
+        tables = _results(receipts.values(), others, refused)
         self.log.info("%s", format_receipts(tables))
         if failed := bad(tables):
             raise failure(failed, len(tables), "are not merged")
@@ -191,6 +191,24 @@ class MergeOperator(PlanJobOperator):
                 record_delayed(hook.settings, plan)
             raise AirflowFailException(_strayed(plan))
         return {"plans": list(receipts), "held": dict(delayed), "tables": summary(tables)}
+
+    def _merged_by_others(
+        self, overtaken: Mapping[str, TablePlan], plan: Plan, context: Any
+    ) -> dict[str, TableReceipt]:
+        """Return receipts of tables that a plan was refused for, and for which the next one,
+        ``plan``, finds nothing to do: other runs have brought them to its end. Updates their
+        assets: no other task does, where a merger was faster."""
+        left = {*plan.delayed, *(one.table for one in plan.tables)}
+        found = {
+            # Whether they are complete is not known here: rows may be pending.
+            name: TableReceipt(name, Outcome.ALREADY_APPLIED, one.to_manifest, one.to_seq)
+            for name, one in overtaken.items()
+            if name not in left
+        }
+        for name, receipt in found.items():
+            self.report(f"{name} was merged by another run meanwhile")
+            _update_asset(plan.pipeline, receipt, context)
+        return found
 
     def _scope(self) -> list[str] | None:
         given = self.tables["tables"] if isinstance(self.tables, dict) else self.tables
@@ -232,8 +250,25 @@ def _strayed(plan: Plan) -> str:
     return f"{len(plan.strayed)} tables are delayed until they are rebuilt: {log_line(text)}"
 
 
+def _results(
+    receipts: Iterable[Receipt], others: Mapping[str, TableReceipt], refused: Sequence[str]
+) -> list[TableReceipt]:
+    """Return the last receipt of each table; ``others`` are those of tables that other runs have
+    merged, ``refused`` the tables that are still refused. Sorted by name."""
+    found = {
+        one.table: one
+        for one in newest(list(receipts))
+        if one.outcome is not Outcome.REFUSED or one.table in refused
+    }
+    return [one for _, one in sorted({**others, **found}.items())]
+
+
 def _report(receipt: Receipt, context: Any) -> None:
     for one in receipt.tables:
         if one.outcome in (Outcome.APPLIED, Outcome.ALREADY_APPLIED):
-            asset = table_asset(receipt.pipeline, one.table)
-            context["outlet_events"][MERGED].add(asset, extra=event_extra(one))
+            _update_asset(receipt.pipeline, one, context)
+
+
+def _update_asset(pipeline: str, receipt: TableReceipt, context: Any) -> None:
+    asset = table_asset(pipeline, receipt.table)
+    context["outlet_events"][MERGED].add(asset, extra=event_extra(receipt))

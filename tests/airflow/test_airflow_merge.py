@@ -407,15 +407,23 @@ def test_a_try_that_comes_after_a_killed_one_runs_no_plan_that_was_refused(
 def test_what_another_run_has_done_meanwhile_is_no_failure(
     merge: MergeOperator, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Refused, planned anew: nothing is left to do."""
+    """Refused, planned anew: nothing is left to do. The log, the result and the table's asset have
+    what the other run brought."""
 
     def planned(_: object, *, plan_id: str, tables: Sequence[str] | None = None) -> Plan:
         return plan(plan_id, tables if plan_id == NAME else ())
 
     monkeypatch.setattr(planner, "plan_merge", planned)
     submit.shall({"public.orders": "refused"})
-    done = merge.execute(TaskContext(merge).values)
-    assert (done["plans"], done["tables"]) == ([NAME], {})
+    context = TaskContext(merge).values
+    done = merge.execute(context)
+    assert done["plans"] == [NAME]
+    assert {name: one["outcome"] for name, one in done["tables"].items()} == {
+        "public.orders": "already_applied"
+    }
+    [event] = context["outlet_events"][MERGED].asset_alias_events
+    assert event.dest_asset_key.uri == table_asset("shop", "public.orders").uri
+    assert event.extra == {"max_seq": 40, "complete_through_us": None}
 
 
 def test_a_capped_plan_is_followed_by_the_next(

@@ -159,6 +159,9 @@ def settings_path(config: str | Path | None = None) -> Path:
     return Path(config or os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG)
 
 
+_TOML = "it is TOML: texts stand in quotes, and a key stands once in its section"
+
+
 def load_settings(config: str | Path | None = None) -> Settings:
     """Load the settings from the file at `settings_path`.
 
@@ -173,9 +176,7 @@ def load_settings(config: str | Path | None = None) -> Settings:
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         # Not only TOMLDecodeError: a number of thousands of digits is a ValueError of Python's own.
-        raise Misconfigured(
-            f"{path} cannot be read: {error}", hint="it is TOML: texts stand in quotes"
-        ) from None
+        raise Misconfigured(f"{path} cannot be read: {error}", hint=_TOML) from None
     return make_settings(values, origin=str(path))
 
 

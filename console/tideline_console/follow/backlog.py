@@ -41,7 +41,7 @@ class _Table:
 
 class Backlog:
     """The tables of a pipeline, and those that plans hold; used by one thread, but for `failing`
-    and `waiting`. Times are those of a monotonic clock."""
+    and `unmerged`. Times are those of a monotonic clock."""
 
     def __init__(self) -> None:
         self._tables: dict[str, _Table] = {}
@@ -66,8 +66,12 @@ class Backlog:
             if found.schema is not None and self._planned_to(name) < found.last_data_manifest
         ]
 
+    def unmerged(self, state: OpenState) -> int:
+        """Return the number of tables with changes to merge, those that plans hold among them."""
+        return len({*self.waiting(state), *list(self._held)})
+
     def _planned_to(self, name: str) -> int:
-        # Makes no entry: `waiting` may be called by another thread.
+        # Makes no entry: `unmerged` may be called by another thread.
         table = self._tables.get(name)
         return 0 if table is None else table.planned_to
 

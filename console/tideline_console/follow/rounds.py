@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 
 import structlog
 
+from tideline.contract import layout
 from tideline.contract.errors import CorruptData, Misconfigured, TidelineError
 from tideline.contract.pauses import growing_pause_s
 from tideline.contract.plan import Plan
@@ -123,7 +124,7 @@ class Rounds:
             manifest_number=0 if tail is None else tail.manifest_number,
             tables_merged=self._merged,
             merged_at_us=self._merged_at_us,
-            waiting=len(self._backlog.waiting(self._planner.state)),
+            waiting=self._backlog.unmerged(self._planner.state),
             plans=tuple({*self._runs.plan_ids, *self._asked}),
             ended=tuple(ended),
             failing=self._backlog.failing,
@@ -202,7 +203,11 @@ class Rounds:
                 continue
             self._asked[plan_id] = plan
             if self._backlog.ready(plan, due):
-                log.info("a plan that was asked for", plan=plan_id, tables=len(tables_of(plan)))
+                again = layout.is_mergers(layout.plan_key(plan.pipeline, plan_id))
+                what = (
+                    "runs a plan of a merger again" if again else "runs a plan of another program"
+                )
+                log.info(what, plan=plan_id, tables=len(tables_of(plan)))
                 self._start(plan, self._backlog.unreached(plan))
                 del self._asked[plan_id]
             else:

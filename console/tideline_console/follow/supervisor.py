@@ -87,7 +87,7 @@ class Supervisor:
             if not self._wait_for_lease():
                 break
             code = self._lead()
-            if code is not None:
+            if code:
                 return code
         log.info("stopped")
         return 0
@@ -98,7 +98,7 @@ class Supervisor:
         while not self._stopping.is_set():
             found = self._try(self._queue.renew)
             if found is Lease.HELD:
-                log.info("merges from here on", merger=self._name)
+                log.info("merges from here on; starts its Spark session", merger=self._name)
                 return True
             if found is Lease.TAKEN and not waits:
                 waits = True
@@ -136,6 +136,8 @@ class Supervisor:
             health.step(now_s - looked_s)
             looked_s = now_s
             for beat in process.beats():
+                if health.beat is None:
+                    log.info("has a Spark session", seconds=round(health.age_s, 1))
                 health.hear(beat)
                 process.plans.note(beat)
             if not self._holds(health.beat):

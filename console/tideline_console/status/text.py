@@ -56,11 +56,15 @@ def print_status(status: Status) -> None:
 
 def _print_merger(merger: MergerStatus) -> None:
     lived = f"since {moment(merger.started_at_us)}"
-    last = "none yet" if merger.merged_at_us is None else moment(merger.merged_at_us)
-    say(
-        f"merger {merger.state} on {merger.host} (process {merger.pid}) {lived}, up to manifest"
-        f" {merger.manifest_number}: {merger.waiting} tables wait, last merge {last}"
-    )
+    if merger.state == "starting":
+        say(f"merger on {merger.host} (process {merger.pid}) {lived}, starts its Spark session")
+    else:
+        merged = merger.merged_at_us
+        last = "nothing merged yet" if merged is None else f"last merge {moment(merged)}"
+        say(
+            f"merger on {merger.host} (process {merger.pid}) {lived}, has looked up to manifest"
+            f" {merger.manifest_number}: {merger.waiting} tables have changes to merge, {last}"
+        )
     if merger.replaced:
         times = "once" if merger.replaced == 1 else f"{merger.replaced} times"
         say(f"its Spark session was replaced {times}, last because: {merger.reason}")

@@ -53,6 +53,17 @@ def test_a_table_is_due_when_it_has_something_new() -> None:
     assert backlog.due(state(a=3, b=11), 1.0) == ["b"]
 
 
+def test_a_table_that_a_plan_holds_counts_as_unmerged() -> None:
+    """What status says to wait is what is not merged yet, be it planned or not."""
+    backlog = Backlog()
+    backlog.planned(["a", "b"], plan("a"), 0.0)
+    backlog.hold(["a"], "p")
+    assert backlog.unmerged(state(a=3, b=0)) == 1
+    assert backlog.unmerged(state(a=3, b=11)) == 2
+    backlog.ended(receipt("a", Outcome.APPLIED), "p", 1.0)
+    assert backlog.unmerged(state(a=3, b=0)) == 0
+
+
 def test_a_table_is_never_in_two_plans() -> None:
     backlog = Backlog()
     backlog.hold(["a"], "p")
