@@ -7,7 +7,7 @@ in the store and one in the warehouse's folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -108,15 +108,24 @@ def check_spark(settings: Settings) -> list[Finding]:
     return [
         *found,
         ok("java", f"Java 17 or newer: {environment['JAVA_HOME']}"),
-        *(_jar(path) for path in jars.split(",")),
+        *_check_jars(jars.split(",")),
     ]
 
 
-def _jar(path: str) -> Finding:
-    place = path.removeprefix("file://")
-    if "://" in place or "*" in place or os.access(place, os.R_OK):
-        return ok("jars", path)
-    return error("jars", f"{path} cannot be read here", "correct merge.jars, or leave it out")
+def _check_jars(jars: Sequence[str]) -> Iterator[Finding]:
+    """Yield an error for each jar that is not there, or one line for all of them."""
+    absent = [path for path in jars if not _may_be_read(path)]
+    for path in absent:
+        fix = "correct merge.jars, or leave it out"
+        yield error("jars", f"{path} cannot be read here", fix)
+    if not absent:
+        first, *others = jars
+        yield ok("jars", f"{first}, and {len(others)} more" if others else first)
+
+
+def _may_be_read(jar: str) -> bool:
+    place = jar.removeprefix("file://")
+    return "://" in place or "*" in place or os.access(place, os.R_OK)
 
 
 def check_plugin() -> list[Finding]:

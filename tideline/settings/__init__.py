@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -184,7 +184,7 @@ def make_settings(values: Mapping[str, Any], *, origin: str = "settings") -> Set
     """Make settings from parsed values and the environment; Misconfigured names every mistake."""
     lines = _strangers()
     if lines:
-        raise Misconfigured(f"the environment has {len(lines)} mistakes:", lines=tuple(lines))
+        raise Misconfigured(f"the environment has {_count(lines)}:", lines=tuple(lines))
     try:
         return settings_model()(**values)
     except (SettingsError, RecursionError) as error:
@@ -196,7 +196,11 @@ def make_settings(values: Mapping[str, Any], *, origin: str = "settings") -> Set
         ) from None
     except ValidationError as error:
         lines = [f"{_key(item['loc'])}: {_reason(item)}" for item in error.errors()]
-        raise Misconfigured(f"{origin} has {len(lines)} mistakes:", lines=tuple(lines)) from None
+        raise Misconfigured(f"{origin} has {_count(lines)}:", lines=tuple(lines)) from None
+
+
+def _count(mistakes: Sequence[str]) -> str:
+    return "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
 
 
 def _strangers() -> list[str]:
