@@ -1,11 +1,12 @@
 """Assets: one for each warehouse table, updated by the merge that brought it rows.
 
-A DAG that works on a table starts whenever Tideline has merged it::
+A DAG that works on a table starts when a task of Airflow has merged it, itself or by a merger::
 
     with DAG("daily_revenue", schedule=[table_asset("shop", "public.orders")]):
 
-Each event's ``extra`` holds ``max_seq``, the sequence number the table is merged through, and
-``complete_through_us``, the source's clock (µs since 1970 UTC) up to which it is complete.
+What a merger or a command merges without a task's request updates no asset. Each event's ``extra``
+holds ``max_seq``, the sequence number the table is merged through, and ``complete_through_us``, the
+source's clock (µs since 1970 UTC) up to which it is complete.
 """
 
 from __future__ import annotations
