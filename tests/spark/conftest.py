@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.fixtures.parts import History, Shaped
-from tests.fixtures.vectors import merges_write_vectors
 from tests.spark.orders import SCHEMA
-
-
-@pytest.fixture(autouse=True)
-def _vectors() -> Iterator[None]:
-    with merges_write_vectors():
-        yield
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +11,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tests.fixtures.parts import Emptied, History, Row, Shaped, schema_of
-from tests.fixtures.vectors import REWRITTEN, merges_write_vectors
 from tests.spark.test_rebuild import Killed, Rebuilder
 from tideline.contract.modes import Mode
 from tideline.planner import begin_rebuild, next_step
@@ -92,30 +90,6 @@ def test_no_merge_writes_deletion_vectors_into_such_a_table(
     live = [row for row in live if not row.get("_tl_deleted")]
     assert [(row["id"], row["status"]) for row in live] == [(7, "again")]
     assert (7, "again") in [(row["id"], row["status"]) for row in read_without_vectors(other)]
-
-
-@pytest.mark.parametrize("mode", [Mode.CURRENT, Mode.SOFT_DELETES, Mode.HISTORY])
-def test_a_merge_rewrites_a_table_of_a_few_pages(
-    history: History, spark: SparkSession, mode: Mode
-) -> None:
-    choose(history, vectors=True, mode=mode)
-    history.merge(spark)
-    with merges_write_vectors(wanted=False):
-        for _ in range(3):
-            change(history)
-            history.merge(spark)
-        assert vectors_in(history) == 0
-        live = [row for row in history.rows(spark, ORDERS) if row.get("_tl_current", True)]
-        live = [row for row in live if not row.get("_tl_deleted")]
-        assert [row["id"] for row in live] == [1, *range(3, 40), 50]
-        # Past a few pages, what a merge replaces would cost more than its vectors.
-        wide = Random(1).randbytes(REWRITTEN).hex()
-        history.commit(order("c", 60, wide))
-        history.merge(spark)
-        assert vectors_in(history) == 0
-        history.commit(order("u", 1, "again"))
-        history.merge(spark)
-        assert vectors_in(history) > 0
 
 
 def test_a_rebuild_switches_a_table_to_and_fro(

@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, Phase, example, given, note, settings
 from hypothesis import strategies as st
 
 from tests.fixtures.parts import Event, History, Shaped
-from tests.fixtures.vectors import merges_write_vectors
 from tests.spark.evolving_source import TABLE, EvolvingSource, Value
 from tests.spark.target_model import TargetModel, in_target
 from tideline.contract.modes import Mode
@@ -70,8 +69,7 @@ def test_targets_hold_what_the_model_says(
 ) -> None:
     note(f"{mode}, seed {seed}, ignored {sorted(ignored)}, drop_columns {drop_columns}")
     root = tmp_path_factory.mktemp("parity")
-    with merges_write_vectors(seed % 2 == 0):
-        compare(spark, root, mode, seed, ignored, drop_columns=drop_columns)
+    compare(spark, root, mode, seed, ignored, drop_columns=drop_columns)
 
 
 def compare(

@@ -28,17 +28,6 @@ from tideline_spark.schemas import literal, quote
 
 _MATERIALIZED = "spark.databricks.delta.merge.materializeSource"
 _REPARTITIONED = "spark.databricks.delta.merge.repartitionBeforeWrite.enabled"
-REWRITTEN_BYTES_MAX = 64 * 1024
-"""Limit for a table's files up to which a MERGE uses `_REWRITTEN`. What a MERGE replaces is kept
-until the table is vacuumed: that forbids it for more than a few pages."""
-_REWRITTEN: Mapping[str, str] = {
-    # Files with changes are written again; no deletion vector and file of its own for each MERGE.
-    "spark.databricks.delta.merge.deletionVectors.persistent": "false",
-    # To select files by their columns' bounds is a job.
-    "spark.databricks.delta.stats.skipping": "false",
-}
-"""Settings for a MERGE into a table of a few pages. Measured for 10 changes of 1,000 rows, in a
-long session: 1.3 CPU seconds against 1.8, and the table stays one file."""
 _PARSED = frozenset(".`")
 """Characters that have a meaning where Delta takes a column's name for an expression."""
 _OURS = ("tideline.", "delta.")
@@ -228,17 +217,12 @@ class DeltaTarget:
             )
 
     def _merge_settings(self) -> dict[str, str]:
-        """Return settings for a MERGE into the table as last seen: another look is several requests
-        in S3."""
-        seen, settings = self._seen or self.look(), dict[str, str]()
-        if seen.stored_bytes() <= REWRITTEN_BYTES_MAX:
-            settings |= _REWRITTEN
-        # Before it writes, Delta brings the rows of each partition together by the partition
-        # columns' names, unquoted, so that it fails for some. Without that each task writes a file
-        # of its own in every partition that it has rows for.
-        if not _PARSED.isdisjoint("".join(seen.partition_columns())):
-            settings[_REPARTITIONED] = "false"
-        return settings
+        """Return settings for a MERGE: before it writes, Delta brings the rows of each partition
+        together by the partition columns' names, unquoted, so that it fails for some. Without that
+        each task writes a file of its own in every partition that it has rows for."""
+        # As last seen: another look is several requests in S3, and only a rebuild changes them.
+        names = (self._seen or self.look()).partition_columns()
+        return {} if _PARSED.isdisjoint("".join(names)) else {_REPARTITIONED: "false"}
 
     def _half_made(self, table: str) -> bool:
         """Return whether a run was killed while making the table, or another is making it now: its
