@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 
 from devtools.benchmarks import orders
-from devtools.benchmarks.clocks import clocks, since
+from devtools.benchmarks.clocks import clocks, cpu_s, since
 from devtools.benchmarks.result import Result, result
-from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
+from devtools.benchmarks.rig import CaptureRig, on_cluster, rig, run_until_idle
 from devtools.benchmarks.spark_steps import jobs_so_far, step_of
 from devtools.services.spark_cluster import SparkCluster
 from tideline.planner import plan_merge
@@ -117,12 +117,7 @@ def _measured(server: CaptureRig, cluster: SparkCluster, plan_id: str) -> _Merge
     first's."""
     values = server.settings().model_dump(mode="json", exclude_unset=True)
     values["source"]["url"], values["control"]["url"] = server.dsn, server.valkey.url()
-    values["merge"] = {
-        **cluster.settings,
-        "executor_memory": _MEMORY,
-        "executor_cores": 1,
-        "shared_files": True,
-    }
+    values["merge"] = on_cluster(cluster, _MEMORY)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_merged, values, plan_id).result()
 
@@ -164,13 +159,12 @@ def _merged(values: Mapping[str, Any], plan_id: str) -> _MergeCost:
 def _executors_s(spark: Any) -> float:
     """Return the CPU seconds of the executors' processes, their start included."""
     application = str(spark.sparkContext.applicationId)
-    found = 0.0
+    found = []
     for one in psutil.process_iter():
         with suppress(psutil.Error):
             if one.name() == "java" and application in one.cmdline():
-                times = one.cpu_times()
-                found += times.user + times.system
-    return found
+                found.append(one)
+    return cpu_s(found)
 
 
 def _steps(spark: Any) -> dict[str, _StepCost]:

@@ -7,17 +7,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import msgspec
 import psutil
 
+from devtools.benchmarks.clocks import cpu_s
 from devtools.benchmarks.follow_rig import COMMAND, merger_status, running, settings_file, until
 from devtools.benchmarks.result import Result, result
-from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
+from devtools.benchmarks.rig import CaptureRig, on_cluster, rig, run_until_idle
 from devtools.benchmarks.whole import Whole
 from devtools.services.spark_cluster import SparkCluster
 from tideline.settings import Settings
@@ -56,14 +55,14 @@ def _measured(count: int, rows: int) -> Iterator[Result]:
         folder = server.folder / "cluster"
         folder.mkdir()
         with SparkCluster(folder, workers=2, memory=_EXECUTOR_MEMORY) as cluster:
-            on_cluster = _by_merger(server, settings, count, rows, cluster)
+            there = _by_merger(server, settings, count, rows, cluster)
         _change(server, count, rows, ROUNDS)
         run_until_idle(settings, server)
         alone = _alone(server, settings)
     workload = f"{CHANGES} changes into each of {count} tables of {rows} rows"
     goal = f"≤ {GOAL_S * count / 100:g} s"
-    for place, (cpu_s, wall_s) in (("here", here), ("on two workers", on_cluster)):
-        for metric, value in (("CPU", cpu_s), ("wall", wall_s)):
+    for place, (cpu, wall) in (("here", here), ("on two workers", there)):
+        for metric, value in (("CPU", cpu), ("wall", wall)):
             yield result(
                 NAME,
                 f"{workload}, {place}",
@@ -89,47 +88,35 @@ def _by_merger(
     rows: int,
     cluster: SparkCluster | None = None,
 ) -> tuple[float, float]:
-    """Return CPU and wall seconds of the last round, its executors' CPU included; what captures
-    meanwhile is not counted."""
+    """Return CPU and wall seconds of the last round, from its first change on, executors' CPU
+    included; CPU of what captures meanwhile is not counted."""
     taken = (0.0, 0.0)
-    config = settings_file(server, settings, {} if cluster is None else _on(cluster))
+    merge = {} if cluster is None else on_cluster(cluster, _EXECUTOR_MEMORY)
+    config = settings_file(server, settings, merge)
     with running("merge", config, "--follow") as merger:
         for number in range(ROUNDS):
-            begun, used = time.monotonic(), _cpu_s(merger.pid, cluster)
+            begun, used = time.monotonic(), _used_s(merger.pid, cluster)
             _change(server, count, rows, number)
             run_until_idle(settings, server)
-            until("all is merged", partial(_has_merged, settings))
-            taken = (_cpu_s(merger.pid, cluster) - used, time.monotonic() - begun)
+            tail = Chain(open_store(settings.store), settings.pipeline).tail()
+            number = tail.manifest.manifest_number if tail else 0
+            until("all is merged", partial(_has_merged, settings, number))
+            taken = (_used_s(merger.pid, cluster) - used, time.monotonic() - begun)
     return taken
 
 
-def _on(cluster: SparkCluster) -> Mapping[str, Any]:
-    return {
-        **cluster.settings,
-        "executor_memory": _EXECUTOR_MEMORY,
-        "executor_cores": 1,
-        "shared_files": True,
-    }
-
-
-def _cpu_s(pid: int, cluster: SparkCluster | None) -> float:
+def _used_s(pid: int, cluster: SparkCluster | None) -> float:
     """Return the CPU seconds so far of a merger, its sessions, and its executors."""
-    running = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-    found = 0.0
-    for one in [*running, *(cluster.executors() if cluster else ())]:
-        with suppress(psutil.NoSuchProcess):
-            times = one.cpu_times()
-            found += times.user + times.system
-    return found
+    merger = psutil.Process(pid)
+    executors = cluster.executors() if cluster else ()
+    return cpu_s([merger, *merger.children(recursive=True), *executors])
 
 
-def _has_merged(settings: Settings) -> bool:
-    tail = Chain(open_store(settings.store), settings.pipeline).tail()
+def _has_merged(settings: Settings, manifest_number: int) -> bool:
     status = merger_status(settings)
     return (
-        tail is not None
-        and status is not None
-        and status.manifest_number >= tail.manifest.manifest_number
+        status is not None
+        and status.manifest_number >= manifest_number
         and not (status.waiting or status.plans)
     )
 

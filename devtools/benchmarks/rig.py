@@ -15,6 +15,7 @@ import psutil
 import psycopg2
 
 from devtools.services.postgres import PostgresServer
+from devtools.services.spark_cluster import SparkCluster
 from devtools.services.valkey import ValkeyServer
 from tideline.settings import Settings, make_settings
 from tideline.store.chain import Chain
@@ -68,6 +69,17 @@ class CaptureRig:
                 **(local if places is None else places),
             }
         )
+
+
+def on_cluster(cluster: SparkCluster, executor_memory: str) -> dict[str, Any]:
+    """Return the keys of ``[merge]`` for local folders and executors of a core each on
+    ``cluster``."""
+    return {
+        **cluster.settings,
+        "executor_memory": executor_memory,
+        "executor_cores": 1,
+        "shared_files": True,
+    }
 
 
 @contextmanager

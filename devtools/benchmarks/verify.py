@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
-import psutil
-
 from devtools.benchmarks import orders
+from devtools.benchmarks.clocks import java_s
 from devtools.benchmarks.result import Result, result
 from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle, spark_application
 from tideline.contract.request import DumpRequest
@@ -88,15 +87,6 @@ def _asked(settings: Settings, server: CaptureRig, request: DumpRequest) -> floa
 
 def _of_spark(work: Callable[[], object]) -> float:
     """Measure CPU seconds of this process's Java descendants during ``work``."""
-    before = _java_s()
+    before = java_s()
     work()
-    return _java_s() - before
-
-
-def _java_s() -> float:
-    found = 0.0
-    for child in psutil.Process().children(recursive=True):
-        if "java" in child.name():
-            times = child.cpu_times()
-            found += times.user + times.system
-    return found
+    return java_s() - before

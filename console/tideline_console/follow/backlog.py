@@ -68,7 +68,8 @@ class Backlog:
 
     def unmerged(self, state: OpenState) -> int:
         """Return the number of tables with changes to merge, those that plans hold among them."""
-        return len({*self.waiting(state), *list(self._held)})
+        held = list(self._held)  # At once: another thread may change it.
+        return len({*self.waiting(state), *held})
 
     def _planned_to(self, name: str) -> int:
         # Makes no entry: `unmerged` may be called by another thread.
