@@ -4,6 +4,7 @@ cluster of two workers, and by ``tideline merge``."""
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import time
@@ -26,8 +27,9 @@ from tideline.store.objects import open_store
 NAME = "follow_rounds"
 COUNTS = (100, 500)
 CHANGES = 10
-ROUNDS = 4
-"""The last one counts: by then the session is warm."""
+WARM = 300
+"""Merges after which a session is warm: the round that counts comes after these."""
+ROUNDS_MAX = 4
 GOAL_S = 60.0
 """For a hundred tables."""
 _EXECUTOR_MEMORY = "1g"
@@ -56,7 +58,7 @@ def _measured(count: int, rows: int) -> Iterator[Result]:
         folder.mkdir()
         with SparkCluster(folder, workers=2, memory=_EXECUTOR_MEMORY) as cluster:
             there = _by_merger(server, settings, count, rows, cluster)
-        _change(server, count, rows, ROUNDS)
+        _change(server, count, rows, _rounds(count))
         run_until_idle(settings, server)
         alone = _alone(server, settings)
     workload = f"{CHANGES} changes into each of {count} tables of {rows} rows"
@@ -71,6 +73,11 @@ def _measured(count: int, rows: int) -> Iterator[Result]:
                 baseline=("CPU of tideline merge", alone),
                 goal=goal if (metric, place) == ("CPU", "here") else "-",
             )
+
+
+def _rounds(count: int) -> int:
+    """Return how many rounds are merged; the last one counts."""
+    return min(ROUNDS_MAX, 1 + math.ceil(WARM / count))
 
 
 def _change(server: CaptureRig, count: int, rows: int, number: int) -> None:
@@ -94,7 +101,7 @@ def _by_merger(
     merge = {} if cluster is None else on_cluster(cluster, _EXECUTOR_MEMORY)
     config = settings_file(server, settings, merge)
     with running("merge", config, "--follow") as merger:
-        for number in range(ROUNDS):
+        for number in range(_rounds(count)):
             begun, used = time.monotonic(), _used_s(merger.pid, cluster)
             _change(server, count, rows, number)
             run_until_idle(settings, server)
