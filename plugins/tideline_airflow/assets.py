@@ -1,12 +1,14 @@
 """Assets: one for each warehouse table, updated by the merge that brought it rows.
 
-A DAG that works on a table starts when a task of Airflow has merged it, itself or by a merger::
+A DAG that works on a table starts when a task of Airflow has merged it, itself or by a merger, or
+has found that others have::
 
     with DAG("daily_revenue", schedule=[table_asset("shop", "public.orders")]):
 
-What a merger or a command merges without a task's request updates no asset. Each event's ``extra``
-holds ``max_seq``, the sequence number the table is merged through, and ``complete_through_us``, the
-source's clock (µs since 1970 UTC) up to which it is complete.
+What a merger or a command merges on its own updates the asset with the next run of the merge DAG,
+which merges all tables. Each event's ``extra`` holds ``max_seq``, the sequence number the table is
+merged through, and ``complete_through_us``, the source's clock (µs since 1970 UTC) up to which it
+is complete.
 """
 
 from __future__ import annotations

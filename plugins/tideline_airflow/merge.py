@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any
 
 from tideline.contract import layout
 from tideline.contract.plan import Plan, TablePlan
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt, reread_requests
 from tideline.settings import SourceSettings
 from tideline_airflow.assets import MERGED, event_extra, table_asset
+from tideline_airflow.by_others import keep_look, overtaken, since_last_run
 from tideline_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
@@ -134,7 +136,8 @@ class PlanJobOperator(SparkJobOperator):
 
 class MergeOperator(PlanJobOperator):
     """Merge what is new: of all tables, or of ``tables``, a list of names or what a `DumpOperator`
-    returned (the tables that it dumped). Skipped where nothing is to be merged.
+    returned (the tables that it dumped). Skipped where nothing is to be merged; of all tables, only
+    where no one else has merged any since the task last succeeded: it updates their assets.
 
     Plans at most ``rounds_max`` times, while tables are refused or a plan did not reach the chain's
     end (plans are capped). Fails with the names of tables that could not be merged, and why; for
@@ -154,61 +157,53 @@ class MergeOperator(PlanJobOperator):
 
     @clear_errors
     def execute(self, context: Any) -> Any:
-        from tideline.planner.runs import record_delayed
-
-        hook = TidelineHook(self.config)
-        first, scope = identity_of(context).name, self._scope()
-        receipts: dict[str, Receipt] = {}
-        delayed: Mapping[str, str] = {}
-        refused: list[str] = []
-        overtaken: dict[str, TablePlan] = {}
-        others: dict[str, TableReceipt] = {}
-        for number in range(1, self.rounds_max + 1):
-            plan = self._planned(hook, first if number == 1 else f"{first}/{number}", scope)
-            delayed = plan.delayed
-            others |= self._merged_by_others(overtaken, plan, context)
-            if plan.nothing_to_do:
-                if not receipts and not plan.strayed:
-                    self._skip(hook, plan, scope)
-                refused = []  # Other runs have done it, or it is delayed now.
-                break
-            receipt = receipts[plan.plan_id] = self.run_plan(hook, plan, context)
-            refused = [t.table for t in receipt.tables if t.outcome is Outcome.REFUSED]
-            overtaken = {one.table: one for one in plan.tables if one.table in refused}
-            if refused:
-                names = log_line(", ".join(refused))
-                self.log.info("planning again, others have moved on: %s", names)
-            elif plan.to_manifest >= plan.tail:
-                break
-        else:
-            self.log.warning("more is to be merged after %d plans", self.rounds_max)
-        tables = _results(receipts.values(), others, refused)
+        hook, scope = TidelineHook(self.config), self._scope()
+        done = self._rounds(hook, scope, context)
+        others, look = dict(done.overtaken), None
+        if scope is None:
+            own = [*done.overtaken.values(), *_good(done.receipts.values())]
+            look, found = since_last_run(hook, own, context)
+            others |= found
+        for one in others.values():
+            self.report(f"{one.table} was merged by another run")
+            _update_asset(done.plan.pipeline, one, context)
+        if not done.receipts:
+            self._see_to_rest(hook, done.plan, scope)
+        tables = _results(done.receipts.values(), others, done.refused)
+        if not tables and not done.plan.strayed:
+            raise AirflowSkipException("nothing to merge: every table is up to date or delayed")
         self.log.info("%s", format_receipts(tables))
         if failed := bad(tables):
             raise failure(failed, len(tables), "are not merged")
-        if plan.strayed:
-            if not receipts:
-                record_delayed(hook.settings, plan)
-            raise AirflowFailException(_strayed(plan))
-        return {"plans": list(receipts), "held": dict(delayed), "tables": summary(tables)}
+        if done.plan.strayed:
+            raise AirflowFailException(_strayed(done.plan))
+        if look is not None:
+            keep_look(look, context)
+        held = dict(done.plan.delayed)
+        return {"plans": list(done.receipts), "held": held, "tables": summary(tables)}
 
-    def _merged_by_others(
-        self, overtaken: Mapping[str, TablePlan], plan: Plan, context: Any
-    ) -> dict[str, TableReceipt]:
-        """Return receipts of tables that a plan was refused for, and for which the next one,
-        ``plan``, finds nothing to do: other runs have brought them to its end. Updates their
-        assets: no other task does, where a merger was faster."""
-        left = {*plan.delayed, *(one.table for one in plan.tables)}
-        found = {
-            # Whether they are complete is not known here: rows may be pending.
-            name: TableReceipt(name, Outcome.ALREADY_APPLIED, one.to_manifest, one.to_seq)
-            for name, one in overtaken.items()
-            if name not in left
-        }
-        for name, receipt in found.items():
-            self.report(f"{name} was merged by another run meanwhile")
-            _update_asset(plan.pipeline, receipt, context)
-        return found
+    def _rounds(self, hook: TidelineHook, scope: Sequence[str] | None, context: Any) -> _Done:
+        """Plan and merge until nothing is left."""
+        first = identity_of(context).name
+        receipts: dict[str, Receipt] = {}
+        refused: dict[str, TablePlan] = {}
+        others: dict[str, TableReceipt] = {}
+        for number in range(1, self.rounds_max + 1):
+            plan = self._planned(hook, first if number == 1 else f"{first}/{number}", scope)
+            others |= overtaken(refused, plan)
+            if plan.nothing_to_do:
+                # Other runs have done what was refused, or it is delayed now.
+                return _Done(plan, receipts, others)
+            receipt = receipts[plan.plan_id] = self.run_plan(hook, plan, context)
+            names = {t.table for t in receipt.tables if t.outcome is Outcome.REFUSED}
+            refused = {one.table: one for one in plan.tables if one.table in names}
+            if names:
+                text = log_line(", ".join(sorted(names)))
+                self.log.info("planning again, others have moved on: %s", text)
+            elif plan.to_manifest >= plan.tail:
+                return _Done(plan, receipts, others)
+        self.log.warning("more is to be merged after %d plans", self.rounds_max)
+        return _Done(plan, receipts, others, tuple(names))
 
     def _scope(self) -> list[str] | None:
         given = self.tables["tables"] if isinstance(self.tables, dict) else self.tables
@@ -232,8 +227,9 @@ class MergeOperator(PlanJobOperator):
             self.log.warning("%s", log_line(f"{table} is delayed: {reason}"))
         return plan
 
-    def _skip(self, hook: TidelineHook, plan: Plan, scope: Sequence[str] | None) -> NoReturn:
-        """Skip the task: nothing waits, or all that does is delayed, which is put on record."""
+    def _see_to_rest(self, hook: TidelineHook, plan: Plan, scope: Sequence[str] | None) -> None:
+        """Do what is due where no plan was run: put on record what is delayed, ask for pending
+        rows, register tables in the catalog."""
         from tideline.planner import pending_requests
         from tideline.planner.pending import ask_for_pending
         from tideline.planner.runs import record_delayed
@@ -241,7 +237,17 @@ class MergeOperator(PlanJobOperator):
         record_delayed(hook.settings, plan)
         self.register(hook, scope)
         ask_for_pending(hook.settings, pending_requests(hook.settings, scope), self.warn)
-        raise AirflowSkipException("nothing to merge: every table is up to date or delayed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """The outcome of a task's rounds: the last plan; the receipts, by plan; those of tables that
+    other runs were faster with; the tables that are still refused."""
+
+    plan: Plan
+    receipts: Mapping[str, Receipt]
+    overtaken: Mapping[str, TableReceipt]
+    refused: Sequence[str] = ()
 
 
 def _strayed(plan: Plan) -> str:
@@ -264,9 +270,14 @@ def _results(
 
 
 def _report(receipt: Receipt, context: Any) -> None:
-    for one in receipt.tables:
-        if one.outcome in (Outcome.APPLIED, Outcome.ALREADY_APPLIED):
-            _update_asset(receipt.pipeline, one, context)
+    for one in _good([receipt]):
+        _update_asset(receipt.pipeline, one, context)
+
+
+def _good(receipts: Iterable[Receipt]) -> list[TableReceipt]:
+    """Return the receipts of tables that are where their plan was to bring them."""
+    done = (Outcome.APPLIED, Outcome.ALREADY_APPLIED)
+    return [one for receipt in receipts for one in receipt.tables if one.outcome in done]
 
 
 def _update_asset(pipeline: str, receipt: TableReceipt, context: Any) -> None:

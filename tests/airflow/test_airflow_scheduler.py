@@ -279,14 +279,33 @@ def test_a_merge_brings_changes_and_tells_who_waits_for_them(line: Line) -> None
     line.run("tideline_merge")
     held = line.warehouse()
     assert (held[20][0], held[2000][0]) == ("second", "new")
+    extra = newest_event(line)
+    assert extra["max_seq"] == max(row[2] for row in held.values())
+    assert extra["complete_through_us"] > 0
+
+
+def newest_event(line: Line) -> dict[str, int]:
+    """The extra of the newest event of the table's asset."""
     uri = table_asset("airflow_line", TABLE).uri
     # Before Airflow 3.3 an asset is active only once a DAG waits for it.
     listed = line.api.get("assets", only_active="false")["assets"]
     asset = next(a for a in listed if a["uri"] == uri)
     events = line.api.get("assets/events", asset_id=asset["id"], order_by="-timestamp")
-    extra = events["asset_events"][0]["extra"]
-    assert extra["max_seq"] == max(row[2] for row in held.values())
-    assert extra["complete_through_us"] > 0
+    extra: dict[str, int] = events["asset_events"][0]["extra"]
+    return extra
+
+
+def test_what_is_merged_without_airflow_is_told_too_and_once(line: Line) -> None:
+    line.run("tideline_merge")
+    line.source.change(Order(21, "merged elsewhere", DAY))
+    tideline = str(Path(sys.executable).parent / "tideline")
+    subprocess.run([tideline, "merge"], env=line.airflow.environment(), check=True, timeout=600)
+    seq = line.warehouse()[21][2]
+    assert newest_event(line)["max_seq"] < seq
+    line.run("tideline_merge")
+    assert newest_event(line)["max_seq"] == seq
+    run_id = line.run("tideline_merge")
+    assert line.api.tasks("tideline_merge", run_id) == {"merge": "skipped"}
 
 
 @pytest.mark.long

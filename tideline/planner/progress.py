@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -106,8 +106,9 @@ class WarehouseTables:
         return replace(self, tables={**self.tables, **changed})
 
 
-def applied_state(settings: Settings) -> WarehouseTables:
-    """Return how far every table with a schema is merged; empty for a pipeline without a manifest.
+def applied_state(settings: Settings, wanted: Collection[str] | None = None) -> WarehouseTables:
+    """Return how far every table with a schema is merged, or those ``wanted``; empty for a pipeline
+    without a manifest.
 
     Reads the chain's tail and one log per table: milliseconds each, and no JVM.
     """
@@ -120,7 +121,7 @@ def applied_state(settings: Settings) -> WarehouseTables:
     tables: dict[str, TableStatus] = {}
     verifications: dict[str, LastVerification] = {}
     for name, table in sorted(known.items()):
-        if table.schema is not None:
+        if table.schema is not None and (wanted is None or name in wanted):
             tables[name], last = _progress(settings, store, chain_index, tail.manifest, name, table)
             if last is not None:
                 verifications[name] = last
