@@ -65,5 +65,5 @@ def since_last_run(
 
 def keep_look(look: MergedThrough, context: Any) -> None:
     """Leave ``look`` to the task's later runs."""
-    key = _KEYS[getattr(context["dag_run"], "logical_date", None) is None]
+    key = _KEYS[context["dag_run"].logical_date is None]
     context["ti"].xcom_push(key=key, value=msgspec.to_builtins(look))

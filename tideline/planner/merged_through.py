@@ -32,12 +32,12 @@ class MergedThrough(msgspec.Struct, frozen=True, omit_defaults=True):
 def merged_since(
     settings: Settings, looks: Sequence[MergedThrough], own: Mapping[str, int]
 ) -> tuple[MergedThrough | None, dict[str, Through]]:
-    """Return how far every table is merged, and of those that are further than at the last of
+    """Return how far every table is merged, and of those that are further than at any of
     ``looks``, without the caller's doing, through where; None for a pipeline without a manifest.
 
     ``own``: the manifests that the caller itself has brought tables to. Without a look at this
     incarnation, every table with something merged is returned. Only targets of tables are read of
-    which the chain has something after that look.
+    which the chain has something after these looks.
     """
     chain = Chain(open_store(settings.store), settings.pipeline)
     entry = chain.tail()
@@ -45,18 +45,23 @@ def merged_since(
         return None, {}
     tail = entry.manifest
     known = [one for one in looks if one.incarnation == tail.incarnation]
-    nothing = MergedThrough(tail.incarnation, 0)
-    before = max(known, key=lambda one: one.manifest_number, default=nothing)
+    tables = {
+        name: table
+        for name, table in chain.open_state(entry).tables.items()
+        if table.schema is not None
+    }
+    before = {name: max((one.of(name) for one in known), default=0) for name in tables}
     moved = {
         name: table.last_data_manifest
-        for name, table in chain.open_state(entry).tables.items()
-        if table.schema is not None and table.last_data_manifest > before.of(name)
+        for name, table in tables.items()
+        if table.last_data_manifest > before[name]
     }
-    looked_at = applied_state(settings, [name for name in moved if name not in own]).tables
+    wanted = [name for name in moved if name not in own]
+    looked_at = applied_state(settings, wanted).tables if wanted else {}
     found: dict[str, Through] = {}
     others: dict[str, int] = {}
     for name, last_data in moved.items():
-        reached = own.get(name, before.of(name))
+        reached = own.get(name, before[name])
         merged = looked_at[name].merged if name in looked_at else None
         if merged is not None and (merged.manifest_number or 0) > reached:
             found[name], reached = merged, merged.manifest_number or 0

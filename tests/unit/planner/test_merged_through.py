@@ -79,6 +79,15 @@ def test_the_last_look_at_this_chain_counts(history: History) -> None:
     assert look(history, MergedThrough(history.incarnation, 1), now, other)[1] == {}
 
 
+def test_of_two_looks_at_one_manifest_the_further_counts(history: History) -> None:
+    apply(history, 2, A)
+    first, _ = look(history)
+    apply(history, 2, B)
+    second, _ = look(history, first)
+    assert first.manifest_number == second.manifest_number
+    assert look(history, first, second)[1] == {}
+
+
 def test_a_table_without_news_is_not_read(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
