@@ -19,7 +19,7 @@ from typing import Any
 
 from tideline.contract import layout
 from tideline.contract.plan import Plan, TablePlan
-from tideline.contract.receipt import Outcome, Receipt, TableReceipt, reread_requests
+from tideline.contract.receipt import DONE, Outcome, Receipt, TableReceipt, reread_requests
 from tideline.settings import SourceSettings
 from tideline_airflow.assets import MERGED, event_extra, table_asset
 from tideline_airflow.by_others import keep_look, overtaken, since_last_run
@@ -276,8 +276,7 @@ def _report(receipt: Receipt, context: Any) -> None:
 
 def _good(receipts: Iterable[Receipt]) -> list[TableReceipt]:
     """Return the receipts of tables that are where their plan was to bring them."""
-    done = (Outcome.APPLIED, Outcome.ALREADY_APPLIED)
-    return [one for receipt in receipts for one in receipt.tables if one.outcome in done]
+    return [one for receipt in receipts for one in receipt.tables if one.outcome in DONE]
 
 
 def _update_asset(pipeline: str, receipt: TableReceipt, context: Any) -> None:

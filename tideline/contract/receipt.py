@@ -42,6 +42,10 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
+DONE = frozenset({Outcome.APPLIED, Outcome.ALREADY_APPLIED})
+"""The outcomes of a table that is where its plan was to bring it."""
+
+
 class ColumnLineage(msgspec.Struct, frozen=True, omit_defaults=True):
     """The origin of a target's column: the source's ``source`` (empty: of the same name).
 

@@ -13,14 +13,13 @@ from openlineage.client.facet_v2 import column_lineage_dataset as columns
 from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
 
 from tideline.contract.plan import Plan, TablePlan
-from tideline.contract.receipt import Outcome, Receipt, TableReceipt
+from tideline.contract.receipt import DONE, Receipt, TableReceipt
 from tideline.contract.schema import parse_table
 from tideline.settings import Settings, SourceSettings
 from tideline.settings.source_kinds import SOURCE_KINDS
 
 PRODUCER = "urn:tideline"
 _RUNS = uuid.UUID("5b6b1c0e-5d4e-5f0e-9a55-0f7f3d6a2c11")
-_WRITTEN = (Outcome.APPLIED, Outcome.ALREADY_APPLIED)
 
 
 def started(settings: Settings, plan: Plan, at: datetime) -> RunEvent:
@@ -43,7 +42,7 @@ def ended(settings: Settings, plan: Plan, at: datetime, receipt: Receipt | None)
     event = started(settings, plan, at)
     event.eventType = RunState.COMPLETE
     event.inputs, event.outputs = datasets(settings.source, plan, receipt)
-    wrong = () if receipt is None else [t for t in receipt.tables if t.outcome not in _WRITTEN]
+    wrong = () if receipt is None else [t for t in receipt.tables if t.outcome not in DONE]
     if receipt is None or wrong:
         event.eventType = RunState.FAIL
         message = "; ".join(f"{one.table}: {one.error or one.outcome.value}" for one in wrong)
@@ -65,7 +64,7 @@ def datasets(
     """Return the tables that a run reads and writes; of a ``receipt`` that names tables, those
     written."""
     receipts = {} if receipt is None else {one.table: one for one in receipt.tables}
-    written = {name for name, one in receipts.items() if one.outcome in _WRITTEN}
+    written = {name for name, one in receipts.items() if one.outcome in DONE}
     tables = [one for one in plan.tables if not receipts or one.table in written]
     inputs = [_input(source, table) for table in tables]
     pairs = zip(inputs, tables, strict=True)

@@ -27,7 +27,7 @@ from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Manifest, Part
 from tideline.contract.open_state import OpenState
 from tideline.contract.plan import decode_plan
-from tideline.contract.receipt import Outcome, decode_receipt
+from tideline.contract.receipt import DONE, decode_receipt
 from tideline.planner.block_facts import BlockFacts, block_of_key
 from tideline.planner.chain_index import ChainIndex
 from tideline.planner.consumers import Consumer, known_consumers
@@ -41,7 +41,6 @@ _REMOVALS_AT_ONCE = 16
 _READS_AT_ONCE = 16
 _SETTLED_AT_ONCE = 1_000
 _BLOCKS_KEPT = 4
-_DONE = (Outcome.APPLIED, Outcome.ALREADY_APPLIED)
 
 
 class Fate(StrEnum):
@@ -228,13 +227,13 @@ class Garbage:
     def _named_by(self, plan_key: str) -> Iterable[str]:
         receipt = read_stored(self._store, layout.receipt_key_of(plan_key), decode_receipt)
         outcomes = set() if receipt is None else {one.outcome for one in receipt.tables}
-        if outcomes and outcomes <= {*_DONE}:  # A receipt has every table of its plan.
+        if outcomes and outcomes <= DONE:  # A receipt has every table of its plan.
             self._ended.add(plan_key)
             return ()
         plan = read_stored(self._store, plan_key, decode_plan)
         if plan is None:
             return ()
-        done = set() if receipt is None else {t.table for t in receipt.tables if t.outcome in _DONE}
+        done = set() if receipt is None else {t.table for t in receipt.tables if t.outcome in DONE}
         left = [table for table in plan.tables if table.table not in done]
         if not left:
             self._ended.add(plan_key)

@@ -15,7 +15,7 @@ from tideline.contract.open_state import TableCondition, TableState
 from tideline.contract.plan import CommitMetadata, app_id
 from tideline.contract.planning.stops import Stop, stop_text
 from tideline.contract.planning.table_plans import complete_through
-from tideline.contract.receipt import Outcome, decode_receipt
+from tideline.contract.receipt import DONE, decode_receipt
 from tideline.contract.schema import parse_table
 from tideline.planner.applied_chain import strayed
 from tideline.planner.chain_index import ChainIndex
@@ -279,5 +279,4 @@ def _pending(
     key = layout.receipt_key(settings.pipeline, commit_metadata.plan_id)
     receipt = read_stored(store, key, decode_receipt)
     tables = () if receipt is None else receipt.tables
-    done = (Outcome.APPLIED, Outcome.ALREADY_APPLIED)
-    return next((t.pending for t in tables if t.table == name and t.outcome in done), None)
+    return next((t.pending for t in tables if t.table == name and t.outcome in DONE), None)

@@ -23,7 +23,7 @@ from tideline.contract.layout import table_path
 from tideline.contract.manifest import Manifest
 from tideline.contract.open_state import TableState
 from tideline.contract.printable import toml_text
-from tideline.contract.receipt import Outcome, Receipt
+from tideline.contract.receipt import DONE, Receipt
 from tideline.contract.schema import parse_table
 from tideline.contract.target_properties import DEFAULT_FORMAT, Owner, owner_of
 from tideline.settings import Settings
@@ -32,7 +32,6 @@ from tideline.store.objects import open_store
 from tideline.warehouse.access import trust
 from tideline.warehouse.registry import open_reader
 
-_MERGED = (Outcome.APPLIED, Outcome.ALREADY_APPLIED)
 _NOTHING = "nothing is registered in the catalog"
 _LOOKS_AT_ONCE = 16
 _TRIES = 2
@@ -56,7 +55,7 @@ class Registration:
     def added_to(self, receipt: Receipt) -> Receipt:
         """Return the receipt with the problems as warnings: with the tables that it has, and of
         all others in its own."""
-        merged = {one.table for one in receipt.tables if one.outcome in _MERGED}
+        merged = {one.table for one in receipt.tables if one.outcome in DONE}
         found = dict(self.problems)
         if self.failed is not None:
             found = dict.fromkeys(merged, self.failed) | found

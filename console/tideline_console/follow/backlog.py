@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tideline.contract.open_state import OpenState
 from tideline.contract.pauses import growing_pause_s
 from tideline.contract.plan import Plan
-from tideline.contract.receipt import Outcome, TableReceipt
+from tideline.contract.receipt import DONE, Outcome, TableReceipt
 
 RETRY_FIRST_S = 1.0
 RETRY_MAX_S = 60.0
@@ -174,7 +174,7 @@ class Backlog:
         del self._held[receipt.table]
         table = self._of(receipt.table)
         table.seconds = receipt.seconds
-        if receipt.outcome in (Outcome.APPLIED, Outcome.ALREADY_APPLIED):
+        if receipt.outcome in DONE:
             table.failures, table.error, table.failed_plan = 0, None, None
             table.applied = receipt.applied_manifest
         elif receipt.outcome is Outcome.REFUSED:
