@@ -69,14 +69,11 @@ def run(rows: int) -> Iterator[Result]:
         orders.create(server.cursor)
         orders.fill(server.cursor, rows)
         run_until_idle(server.settings(initial="dump", chunk_rows=50_000), server)
-        made = _on_clusters(server, "dump")
-        warehouse = server.folder / "warehouse"
+        yield from _lines(f"a dump of {rows} rows", rows, _on_clusters(server, "dump"))
         _change(server.cursor, rows)
         run_until_idle(server.settings(initial="dump", chunk_rows=50_000), server)
-        changed = _on_clusters(server, "changes")
-        shutil.rmtree(warehouse)
-    yield from _lines(f"a dump of {rows} rows", rows, made)
-    yield from _lines(f"{rows} changes into {rows} rows", rows, changed)
+        yield from _lines(f"{rows} changes into {rows} rows", rows, _on_clusters(server, "changes"))
+        shutil.rmtree(server.folder / "warehouse")
 
 
 def _change(cursor: Any, rows: int) -> None:

@@ -74,7 +74,7 @@ _MENDABLE = (
 _RAISED = f"[USER_RAISED_EXCEPTION] {REFUSED}"
 """As it is raised: other failures show plans, in which the text alone is."""
 _PARTITION = re.compile(r"([^/=]+)=[^/]*(?=/)")
-_NO_MEMORY = ("OutOfMemoryError", "CANNOT_ACQUIRE_MEMORY")
+_NO_MEMORY = ("OutOfMemoryError", "CANNOT_ACQUIRE_MEMORY", "Not enough memory to build")
 _JVM_GONE = (Py4JNetworkError, ConnectionError, EOFError)
 """Exceptions that a call into Java raises when no Java process answers; see `_unanswered`, too."""
 _UNANSWERED = re.compile(r"An error occurred while calling \S+")
@@ -137,7 +137,8 @@ def explain(error: Exception, doing: str) -> TidelineError:
     if any(name in text for name in _NO_MEMORY):
         return Unavailable(
             f"Spark ran out of memory while {doing}: {names}",
-            hint="give its driver or executors more, or have less merged at once (merge.bytes_max)",
+            hint="give it more (merge.driver_memory, merge.executor_memory), or have less merged at"
+            " once (merge.bytes_max)",
         )
     return Unavailable(
         f"Spark failed while {doing}: {names}",

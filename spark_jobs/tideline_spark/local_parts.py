@@ -23,7 +23,7 @@ from tideline.contract.plan import TablePlan
 from tideline_spark import parts
 from tideline_spark.formats.state import TargetVersion
 from tideline_spark.schemas import column as col
-from tideline_spark.session import SMALL
+from tideline_spark.session import FEW, SMALL
 from tideline_spark.working_columns import FILE
 
 ROWS_MAX = 10_000
@@ -32,6 +32,8 @@ PART_BYTES_MAX = 8 * 1024 * 1024
 BYTES_MAX = 32 * 1024 * 1024
 """Limit for all variable-length values in the driver. Spark keeps up to 48 MiB in a plan."""
 
+BROADCAST_ROWS_MAX = 200_000
+"""Limit up to which the driver may broadcast a plan's rows by Spark's estimate of their size."""
 TARGET_BYTES_MAX = 8 * 1024 * 1024
 """Limit for a target's files up to which a merge of few rows is small."""
 
@@ -55,10 +57,16 @@ def is_small(plan: TablePlan) -> bool:
 
 
 def tune(session: SparkSession, plan: TablePlan, target: TargetVersion) -> None:
-    """Reduce the planning effort of ``session``, the run's own, for a small plan and target."""
+    """Adapt ``session``, the run's own: less planning for a small plan and target, no shuffle of
+    the target for a plan of few rows."""
     if is_small(plan) and target.stored_bytes() <= TARGET_BYTES_MAX:
-        for name, value in SMALL.items():
-            session.conf.set(name, value)
+        settings = SMALL
+    elif sum(part.rows for part in plan.parts) <= BROADCAST_ROWS_MAX:
+        settings = FEW
+    else:
+        return
+    for name, value in settings.items():
+        session.conf.set(name, value)
 
 
 def read_local(session: SparkSession, store_url: str, plan: TablePlan) -> LocalParts | None:

@@ -26,6 +26,7 @@ from tideline_spark.formats.registry import FORMATS
 from tideline_spark.standalone import require_master, start_failure
 from tideline_spark.trust import trust, trusted_by_executors
 
+_BROADCAST_BYTES_MAX = 10 * 1024 * 1024
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
@@ -44,7 +45,15 @@ _SETTINGS: Mapping[str, str] = {
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # Each call of an API function would report its calling line to Java.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Spark estimates rows by the compressed size of their files: parts of ten million keys pass for
+    # less than the threshold, and their table for more than the driver holds. So sides of a join
+    # are broadcast by the size that their shuffle has measured; see `FEW`.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.autoBroadcastJoinThreshold": str(_BROADCAST_BYTES_MAX),
 }
+FEW: Mapping[str, str] = {"spark.sql.autoBroadcastJoinThreshold": str(_BROADCAST_BYTES_MAX)}
+"""Settings for a session whose source has few rows, by their count: they are broadcast unmeasured,
+so that the target, however large, is not shuffled."""
 SMALL: Mapping[str, str] = {
     # Each stage would be a separate job, and be followed by replanning.
     "spark.sql.adaptive.enabled": "false",
@@ -52,11 +61,10 @@ SMALL: Mapping[str, str] = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
-    # To broadcast a side of a join is a job.
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
 }
 """Settings for a session in which a few local rows are merged into a small table. Measured: 20
-such merges take half of the CPU, and 8 jobs each instead of 22."""
+such merges take half of the CPU, and 8 jobs each instead of 22. Nothing is broadcast: that would be
+a job more."""
 
 LONG_LIVED_SETTINGS: Mapping[str, str] = {
     # Spark keeps the last thousand of each for its pages, which are not served.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 from tideline_spark.failures import SparkFailure, explain, is_conflict
@@ -88,3 +89,15 @@ def test_a_refused_text_is_told_apart_from_a_failure_that_shows_the_plan(
         ).collect()
     assert REFUSED in str(raised.value)
     assert type(explain(raised.value, "merging public.t")) is expected
+
+
+def test_a_driver_whose_memory_a_broadcast_fills_is_out_of_memory(spark: SparkSession) -> None:
+    """Spark's own error for it names neither Java's nor its condition for memory."""
+    jvm: Any = spark._jvm
+    errors = jvm.org.apache.spark.sql.errors.QueryExecutionErrors
+    full = errors.notEnoughMemoryToBuildAndBroadcastTableError(
+        jvm.java.lang.OutOfMemoryError("Java heap space"), jvm.PythonUtils.toSeq([])
+    )
+    error = explain(Py4JJavaError("it failed", full), "merging public.t")
+    assert isinstance(error, Unavailable) and "out of memory" in error.message
+    assert "merge.driver_memory" in str(error.hint)
