@@ -241,7 +241,9 @@ def _print_cost(found: Assessment) -> None:
         f" {cost.chunks:,} chunks, each one short read; {cost.watermarks:,} watermarks are written"
     )
     if cost.unknown:
-        say(f"  (without an estimate of its rows: {', '.join(cost.unknown)})")
+        tables = ", ".join(cost.unknown)
+        say(f"  (not in these figures, because the source has no estimate of their rows: {tables};")
+        say("  ANALYZE makes one)")
     say(
         f"  for as long as a worker runs: {cost.connections} connections at most,"
         f" {cost.watermarks_per_hour:,} watermarks an hour; its log is kept until it is read"

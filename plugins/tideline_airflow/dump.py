@@ -104,6 +104,7 @@ class DumpOperator(BaseOperator):
         self.defer_after_s = defer_after_s
         self._asked: str | None = None
         self._news = News()
+        self._said: str | None = None
 
     @clear_errors
     def execute(self, context: Any) -> dict[str, Any]:
@@ -157,7 +158,12 @@ class DumpOperator(BaseOperator):
         if self.defer_after_s is None:
             line = self._news.line(answer, time.time())
         if line is not None:
+            self._say(line)
+
+    def _say(self, line: str) -> None:
+        if line != self._said:
             self.log.info("%s", line)
+        self._said = line
 
     def _waits(self, *, ahead: bool = False) -> Waits:
         """Return how long to wait; ``ahead``: to an end before Airflow's own."""
@@ -217,7 +223,7 @@ class DumpOperator(BaseOperator):
         return None if found is None else len(found)
 
     def _result(self, answer: Answer) -> dict[str, Any]:
-        self.log.info("%s", describe(answer))
+        self._say(describe(answer))
         if answer.state is not RequestState.DONE:
             raise AirflowFailException(
                 f"the worker says {answer.state.value}: {reasons(answer) or 'without a reason'};"

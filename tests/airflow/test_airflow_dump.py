@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from threading import Timer
 from typing import Annotated, Any, Literal
+from unittest.mock import Mock
 
 import pytest
 from airflow.sdk import BaseOperator
@@ -327,6 +328,21 @@ def test_no_secret_is_in_what_airflow_keeps(
     kept = repr([getattr(ask, name) for name in ask.template_fields]) + repr(trigger.serialize())
     for secret in (settings.control.url.get_secret_value(), "hush-source"):
         assert secret not in kept
+
+
+def test_an_end_is_told_once(
+    config: Path, worker: StubWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait tells each answer as it comes, the end among them, and the task tells its end."""
+    ask = DumpOperator(task_id="ask", tables=["public.orders"], config=str(config))
+    told: list[str] = []
+    monkeypatch.setattr(
+        type(ask), "log", Mock(info=lambda form, *given: told.append(form % given)), raising=False
+    )
+    deferred(ask)
+    until_answered(ask, worker)
+    ask.execute(TaskContext(ask, try_number=2).values)
+    assert len([line for line in told if ": done" in line]) == 1, told
 
 
 def test_no_key_is_in_what_airflow_shows(

@@ -31,8 +31,10 @@ _TABLES = """\
 # mode = "current"
 """
 _WIDTH = 98
-_SECRET = ("password", "access_key_id", "secret_access_key", "api_key", "token")
+_SECRET = ("password", "secret_access_key", "api_key", "token")
 """Keys that belong in the environment."""
+_LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
+"""The pattern of a link of docs/SETTINGS.md, from one page of docs to another."""
 
 
 def settings_text(values: Mapping[str, Any], *, kind: str) -> str:
@@ -84,6 +86,13 @@ def _toml(value: Any) -> str:
 
 
 def _comment(text: str | None) -> Iterator[str]:
-    line = re.sub(r"\s+", " ", (text or "").replace("`", "")).strip()
+    plain = _LINK.sub(_page, (text or "").replace("`", ""))
+    line = re.sub(r"\s+", " ", plain).strip()
     for part in textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False):
         yield f"# {part}"
+
+
+def _page(link: re.Match[str]) -> str:
+    """Return a link as the file's reader finds it; one that is named as its page says no more."""
+    name, page = link.groups()
+    return f"docs/{page}" if page.startswith(f"{name}.md") else f"{name} (docs/{page})"

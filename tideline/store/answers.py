@@ -31,13 +31,15 @@ _NO_CREDENTIALS = re.compile(r"External AWS credential provider: Unavailable\b")
 _OS_ERROR = re.compile(r"os error (\d{1,4})")
 
 _REPEATED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507, 508})
+_DENIED_STATUSES = ("401", "403")
 _FINAL_OS_ERRORS = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
 )
 _CONNECTION_WORDS = {"Timeout": "no answer in time", "Connect": "no connection"}
 _CREDENTIALS_HINT = (
     "check the store's access_key_id and secret_access_key (or AWS_ACCESS_KEY_ID and"
-    " AWS_SECRET_ACCESS_KEY) and that they may read, write and list"
+    " AWS_SECRET_ACCESS_KEY) and that they may read, write and list; a store other than Amazon's"
+    " also needs its endpoint"
 )
 
 
@@ -78,9 +80,10 @@ def interpret(
             f"the store sends {about} elsewhere", hint="set store.region to the bucket's region"
         )
     if _is_final(error, text):
-        return Misconfigured(
-            f"the store refused {about}: {_shortened(text)}", hint="check the store's settings"
-        )
+        status = _STATUS.search(text)
+        denied = status is not None and status[1] in _DENIED_STATUSES
+        hint = _CREDENTIALS_HINT if denied else "check the store's settings"
+        return Misconfigured(f"the store refused {about}: {_shortened(text)}", hint=hint)
     return Unanswered(f"{request}: {_shortened(text)}")
 
 

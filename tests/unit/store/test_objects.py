@@ -157,6 +157,15 @@ def test_what_only_an_operator_can_mend(
         store.get("a/key")
 
 
+def test_a_refusal_that_the_library_takes_for_no_denial_is_one_too() -> None:
+    """As a proxy's answer is, or Amazon's where another store was meant."""
+    error = interpret(
+        GenericError("Server returned error: status code: 403"), url="s3://b/x", request="create k"
+    )
+    assert isinstance(error, Misconfigured)
+    assert "access_key_id" in str(error.hint) and "endpoint" in str(error.hint)
+
+
 @pytest.mark.parametrize("status", [403, 400, 404, 503])
 def test_no_credential_is_told(server: ScriptedS3, status: int) -> None:
     store = open_store(server.settings(retry_s=0.1))
