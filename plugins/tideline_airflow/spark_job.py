@@ -3,12 +3,13 @@ operator."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -100,9 +101,7 @@ class SparkJobOperator(SparkSubmitOperator):
         return read()
 
     def _settled_hook(self, settings: Settings, *, here: bool) -> Any:
-        """Return the provider's hook, on our own master or on the connection's. Without a
-        connection it would log that it takes YARN, which it then does not; that line is
-        suppressed."""
+        """Return the provider's hook, on our own master or on the connection's."""
         merge = settings.merge
         master, in_cluster = merge.master, False
         if not here:
@@ -122,11 +121,8 @@ class SparkJobOperator(SparkSubmitOperator):
             if brings_jars(master):
                 self._equip(settings)
         self.jars = self.jars or merge.jars
-        hook = self._get_hook()
-        if here:
-            # The provider's own fallback is a YARN cluster.
-            hook._connection["master"] = master
-            hook._is_yarn = hook._is_yarn_cluster_mode = False
+        with _standing_in(self._conn_id, master) if here else nullcontext():
+            hook = self._get_hook()
         if _has_our_environment(hook):
             # Not the task's own: Airflow shows those.
             given = {**s3_settings(settings), **secret_settings(merge, master)}
@@ -211,6 +207,22 @@ def connection_absent(conn_id: str) -> str | None:
     if (found.host, found.extra_dejson) == _SAMPLE and not hadoop:
         return f"the connection {conn_id} is Airflow's sample, and no Hadoop is configured here"
     return None
+
+
+@contextmanager
+def _standing_in(conn_id: str, master: str) -> Iterator[None]:
+    """Give an absent connection while the hook looks for it, by the environment, where Airflow
+    looks first. Without one the hook takes YARN, and says so in the task's log."""
+    name = f"AIRFLOW_CONN_{conn_id.upper()}"
+    before = os.environ.get(name)
+    os.environ[name] = json.dumps({"conn_type": "spark", "host": master})
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def brings_jars(master: str) -> bool:

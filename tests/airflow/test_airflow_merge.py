@@ -43,7 +43,12 @@ from tideline_airflow.compat import AirflowException, AirflowFailException, Airf
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.merge import APPLICATION_VARIABLE, MergeOperator
 from tideline_airflow.receipts import format_receipts
-from tideline_airflow.spark_job import application, local_environment
+from tideline_airflow.spark_job import (
+    CONNECTION,
+    application,
+    connection_absent,
+    local_environment,
+)
 from tideline_console.merge import run_in
 from tideline_spark import merge as job
 
@@ -764,6 +769,18 @@ def test_the_own_environment_of_a_task_stays(
     )
     hook = merge._settled_hook(TidelineHook(str(config)).settings, here=True)
     assert {"MINE", "TIDELINE_SPARK_SETTINGS", "JAVA_HOME"} <= hook._env_vars.keys()
+
+
+def test_without_a_connection_no_line_speaks_of_yarn(
+    config: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The Spark provider takes YARN where it finds none, and logs that."""
+    merge = MergeOperator(task_id="merge", tables=["public.orders"], config=str(config))
+    assert connection_absent(CONNECTION) is not None
+    hook = merge._settled_hook(TidelineHook(str(config)).settings, here=True)
+    assert hook._connection["master"] == "local[2]"
+    assert "yarn" not in "".join(capfd.readouterr())
+    assert f"AIRFLOW_CONN_{CONNECTION.upper()}" not in os.environ
 
 
 def test_files_need_no_settings(merge: MergeOperator, submit: Submit) -> None:

@@ -3,6 +3,7 @@ removed ``get_table`` and ``get_table_objects_by_name`` (HIVE-26537)."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import groupby
@@ -23,6 +24,12 @@ from tideline.settings import Settings
 from tideline.settings.addresses import split_url
 
 _PORT = 9083
+# What the client's socket logs of a failure, with a traceback, is in our error, too.
+logging.getLogger("thrift.transport.TSocket").setLevel(logging.CRITICAL)
+_FAILURES = {
+    TTransportException.NOT_OPEN: "no connection",
+    TTransportException.TIMED_OUT: "no answer in time",
+}
 _NAMES_MAX = 300
 """Names of one request."""
 _WORDS_MAX = 300
@@ -134,7 +141,7 @@ class HiveCatalog:
         except (TTransportException, TProtocolException, OSError, EOFError) as error:
             self.close()
             raise Unavailable(
-                f"the Hive metastore at {self._url} does not answer: {type(error).__name__}",
+                f"the Hive metastore at {self._url} does not answer: {_word(error)}",
                 hint="check that one runs at that address, the key url of warehouse.catalog",
             ) from None
         except TException as error:
@@ -143,6 +150,12 @@ class HiveCatalog:
                 f"the Hive metastore at {self._url} refuses: {type(error).__name__}: {why}",
                 hint="check what this user may do there, and where its schemas lie",
             ) from None
+
+
+def _word(error: Exception) -> str:
+    """Return what became of the connection, else the name of the error."""
+    kind = error.type if isinstance(error, TTransportException) else None
+    return _FAILURES.get(kind, type(error).__name__)
 
 
 def _protocol(transport: Any) -> TBinaryProtocol:

@@ -62,6 +62,18 @@ def test_what_is_no_metastore_is_named(babbler: int) -> None:
         catalog.check()
 
 
+def test_a_metastore_that_is_away_is_told_once_and_plainly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Thrift's own socket logs a failure with its traceback."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        url = f"thrift://127.0.0.1:{server.getsockname()[1]}"
+    catalog = HiveCatalog(settings_with({"kind": "hive", "url": url}))
+    with pytest.raises(Unavailable, match=f"{url} does not answer: no connection"):
+        catalog.check()
+    assert not caplog.records
+
+
 def unity(server: UnityServer, **keys: Any) -> UnityCatalog:
     catalog: Mapping[str, Any] = {"kind": "unity", "url": server.url, "name": server.name, **keys}
     return UnityCatalog(settings_with(catalog))
