@@ -6,7 +6,12 @@ command line can be read by every user of the machine.
 
 from __future__ import annotations
 
-from tideline.settings import Merge
+from pathlib import Path
+from urllib.parse import unquote
+
+from tideline.contract.errors import Misconfigured
+from tideline.settings import Merge, Settings
+from tideline.settings.addresses import split_url
 
 SHARED_FILES = "spark.tideline.sharedFiles"
 """The setting, of ours and not of Spark's, that holds ``merge.shared_files`` in a session."""
@@ -21,6 +26,28 @@ STANDALONE = "spark://"
 def is_cluster(master: str) -> bool:
     """Return whether ``master`` has executors besides the driver's process."""
     return not master.startswith("local") or master.startswith("local-cluster")
+
+
+def require_no_folder(settings: Settings) -> None:
+    """Check before anything is planned that a job on ``merge.master`` may reach its places: a plan
+    is stored, and names its warehouse for good. Raises Misconfigured as `folder_refused`."""
+    merge = settings.merge
+    if not is_cluster(merge.master) or merge.shared_files:
+        return
+    for place in (settings.store, settings.warehouse_storage):
+        parts = split_url(place.url)
+        if parts.scheme == "file":
+            raise folder_refused(Path(unquote(parts.path)), merge.master)
+
+
+def folder_refused(folder: Path, master: str) -> Misconfigured:
+    """Return the error for files that executors on ``master`` may not see."""
+    return Misconfigured(
+        f"{folder} is a folder, and Spark's executors on {master} may be other machines, each with"
+        " a folder of its own of that name",
+        hint="move store and warehouse to S3; or, if it is one mount on all machines, set"
+        " merge.shared_files = true",
+    )
 
 
 def executor_settings(merge: Merge, master: str) -> dict[str, str]:

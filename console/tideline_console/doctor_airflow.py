@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from tideline_console.doctor_layouts import check_layouts
 from tideline_console.modes import check_modes
 
 NAMES = ("merge", "repair", "backfill", "verify", "rebuild", "maintain", "control")
+_PROCESS = "_AIRFLOW_PROCESS_CONTEXT"
 _NO_DAGS = (
     "put dags/tideline_dags/pipeline.py into Airflow's folder of DAGs, or add"
     " tideline_dags.bundle.TidelineDagBundle to its dag_bundle_config_list"
@@ -89,12 +91,12 @@ def check_spark(settings: Settings) -> list[Finding]:
     )
 
     name = os.environ.get(CONNECTION_VARIABLE, CONNECTION)
-    absent = connection_absent(name)
+    with _as_server():
+        absent = connection_absent(name)
+        master = settings.merge.master if absent else connection_master(name)
     if absent is None:
-        master = connection_master(name)
         found = [ok("connection", f"jobs run on {master}, as the connection {name} says")]
     else:
-        master = settings.merge.master
         found = [ok("connection", f"{absent}: jobs run on {master} (merge.master)")]
     found += check_cluster(settings, master)
     if not brings_jars(master):
@@ -110,6 +112,21 @@ def check_spark(settings: Settings) -> list[Finding]:
         ok("java", f"Java 17 or newer: {environment['JAVA_HOME']}"),
         *_check_jars(jars.split(",")),
     ]
+
+
+@contextmanager
+def _as_server() -> Iterator[None]:
+    """Have Airflow look up connections as it does for its tasks, in its database, too: in another
+    process it looks at the environment alone."""
+    before = os.environ.get(_PROCESS)
+    os.environ[_PROCESS] = "server"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_PROCESS]
+        else:
+            os.environ[_PROCESS] = before
 
 
 def _check_jars(jars: Sequence[str]) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tideline.cluster_spark import SHARED_FILES, is_cluster
+from tideline.cluster_spark import SHARED_FILES, folder_refused, is_cluster
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 from tideline_spark.executors import ended_tasks, executors
 
@@ -63,12 +63,7 @@ def files_seen_by_all(
         yield
         return
     if spark.conf.get(SHARED_FILES, "false") != "true":
-        raise Misconfigured(
-            f"{folders[0]} is a folder, and Spark's executors on {master} may be other machines,"
-            " each with a folder of its own of that name",
-            hint="move store and warehouse to S3; or, if it is one mount on all machines, set"
-            " merge.shared_files = true",
-        )
+        raise folder_refused(folders[0], master)
     probes = [_SharedFolder(spark, folder, master) for folder in folders]
     tried = set.intersection(*[one.run() for one in probes])
     hosts = {host for name, host in executors(spark).items() if name in tried}

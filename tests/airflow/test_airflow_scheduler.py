@@ -156,6 +156,18 @@ def test_doctor_finds_all_that_the_dags_need(line: Line) -> None:
     )
 
 
+def test_doctor_sees_the_connections_of_airflows_database(line: Line) -> None:
+    """As the tasks do: those that are made on a page are nowhere else."""
+    name, master = "our_cluster", "spark://127.0.0.1:7077"
+    line.airflow.run("connections", "add", name, "--conn-type", "spark", "--conn-host", master)
+    try:
+        _, lines = doctor(line, TIDELINE_SPARK_CONN_ID=name)
+    finally:
+        line.airflow.run("connections", "delete", name)
+    expected = f"ok      connection: jobs run on {master}, as the connection {name} says"
+    assert expected in lines, lines
+
+
 def test_doctor_names_what_is_missing_and_what_mends_it(line: Line, tmp_path: Path) -> None:
     code, lines = doctor(
         line,

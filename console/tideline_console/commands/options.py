@@ -66,3 +66,13 @@ def settings_at(config: Path | None) -> Settings:
     from tideline.settings import load_settings
 
     return load_settings(config)
+
+
+def job_settings_at(config: Path | None) -> Settings:
+    """Read the settings for a command that plans and runs jobs. Raises Misconfigured for those on a
+    cluster whose executors may not see the folders."""
+    settings = settings_at(config)
+    from tideline.cluster_spark import require_no_folder
+
+    require_no_folder(settings)
+    return settings

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from tideline.contract.errors import TidelineError
-from tideline_console.commands.options import Config, Tables, settings_at
+from tideline_console.commands.options import Config, Tables, job_settings_at, settings_at
 from tideline_console.commands.request_options import request_options
 from tideline_console.errors import report
 
@@ -55,7 +55,7 @@ def verify(
 
     try:
         request = make_request(tables or [], purpose="verify", every=every, **options)
-        code = run(settings_at(config), request, repair=repair, as_json=as_json)
+        code = run(job_settings_at(config), request, repair=repair, as_json=as_json)
     except TidelineError as error:
         report(error)
         code = EXIT_ERROR

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tideline_console.arguments import RebuildOptions
-from tideline_console.commands.options import Config, Tables, as_one, settings_at
+from tideline_console.commands.options import Config, Tables, as_one, job_settings_at, settings_at
 
 
 def plan(
@@ -35,7 +35,7 @@ def merge(
     ] = False,
 ) -> None:
     """Plan and run one Spark merge of all new changes."""
-    settings = settings_at(config)
+    settings = job_settings_at(config)
     if follow:
         if tables:
             raise typer.BadParameter("--follow merges all tables", param_hint="TABLE")
@@ -49,7 +49,7 @@ def merge(
 
 def maintain(tables: Tables = None, config: Config = None) -> None:
     """Rewrite small and fragmented files of warehouse tables where it pays; remove old ones."""
-    settings = settings_at(config)
+    settings = job_settings_at(config)
     from tideline_console.maintain import run
 
     raise typer.Exit(run(settings, tables or []))
@@ -65,7 +65,7 @@ def rebuild(
 
     The live table stays readable and mergeable. A killed rebuild continues when run again.
     """
-    settings = settings_at(config)
+    settings = job_settings_at(config)
     from tideline_console.rebuild import run
 
     raise typer.Exit(run(settings, table, options))

@@ -10,13 +10,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.fixtures.parts import History, Row, Shaped, schema_of
+from tests.fixtures.settings import as_toml
 from tideline.cluster_spark import SHARED_FILES, cluster_settings
 from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
 from tideline.contract.verification import VerifyPlan
 from tideline.planner.maintaining import order_maintenance
 from tideline.settings import Merge
+from tideline_console.app import app
 from tideline_spark import shared_files
 from tideline_spark.maintain import maintain
 from tideline_spark.merge import run_plan
@@ -30,6 +33,29 @@ def spark_on(master: str, **settings: str) -> Any:
     """A session that only knows its master and settings: nothing else may be asked of it."""
     conf = SimpleNamespace(get=lambda name, default=None: settings.get(name, default))
     return SimpleNamespace(sparkContext=SimpleNamespace(master=master), conf=conf)
+
+
+@pytest.mark.parametrize("command", ["merge", "rebuild public.t", "maintain", "verify public.t"])
+def test_a_command_is_refused_before_it_plans(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stored plan names its warehouse, for which parts would then be kept."""
+    config = tmp_path / "tideline.toml"
+    config.write_text(
+        as_toml(
+            {
+                "pipeline": "shop",
+                "source": {"url": "postgresql://tide@127.0.0.1:1/shop"},
+                "store": {"url": (tmp_path / "store").as_uri()},
+                "warehouse": {"url": (tmp_path / "warehouse").as_uri()},
+                "merge": {"master": "spark://h:7077"},
+            }
+        )
+    )
+    done = CliRunner().invoke(app, [*command.split(), "--config", str(config)])
+    said = f"{done.output} {done.exception}" + "".join(capsys.readouterr())
+    assert "may be other machines" in said and done.exit_code != 0
+    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize(
