@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -47,6 +48,8 @@ _SAMPLE = ("yarn", {"queue": "root.default"})
 _REPORTED = "tideline: "
 """The beginning of the last line of our jobs; the kind of error follows."""
 Left = TypeVar("Left")
+_OF_SIGNAL = 128
+_SIGNALS = {one.value: one.name for one in signal.Signals}
 _KINDS = {kind.__name__: kind for kind in TidelineError.__subclasses__()}
 
 
@@ -176,9 +179,17 @@ def _unsaid(failed: AirflowException) -> AirflowException:
     code = re.search(r"Error code is: (-?[0-9]+)", str(failed))
     if code is None:
         return failed
+    number = int(code[1])
+    # The driver's own end reaches spark-submit as a shell would have it.
+    name = _SIGNALS.get(-number) or _SIGNALS.get(number - _OF_SIGNAL)
+    if name is not None:
+        return AirflowException(
+            f"spark-submit was ended by {name} before the job said why; the machine does that where"
+            " memory runs out: look at its log. Another run goes on where this one ended"
+        )
     return AirflowException(
-        f"spark-submit ended with exit code {code[1]}, and the job came to say nothing of why;"
-        " what was printed is in the folded lines of this log"
+        f"spark-submit ended with exit code {number} before the job said why; what was printed is"
+        " in the folded lines of this log"
     )
 
 

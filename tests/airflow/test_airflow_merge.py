@@ -488,6 +488,13 @@ def test_a_job_without_a_receipt_fails_with_its_last_words(
         merge.execute(TaskContext(merge).values)
 
 
+def test_a_job_that_was_killed_names_the_signal(merge: MergeOperator, submit: Submit) -> None:
+    """The driver's, as spark-submit passes it on;."""
+    submit.shall(None, exit_code=137)
+    with pytest.raises(AirflowException, match="was ended by SIGKILL before the job said why"):
+        merge.execute(TaskContext(merge).values)
+
+
 def test_nothing_to_merge_skips(submit: Submit, config: Path) -> None:
     one = MergeOperator(task_id="merge", tables=[], config=str(config))
     with pytest.raises(AirflowSkipException):
