@@ -6,7 +6,6 @@ command line can be read by every user of the machine.
 
 from __future__ import annotations
 
-from pathlib import Path
 from urllib.parse import unquote
 
 from tideline.contract.errors import Misconfigured
@@ -37,10 +36,10 @@ def require_no_folder(settings: Settings) -> None:
     for place in (settings.store, settings.warehouse_storage):
         parts = split_url(place.url)
         if parts.scheme == "file":
-            raise folder_refused(Path(unquote(parts.path)), merge.master)
+            raise folder_refused(unquote(parts.path), merge.master)
 
 
-def folder_refused(folder: Path, master: str) -> Misconfigured:
+def folder_refused(folder: str, master: str) -> Misconfigured:
     """Return the error for files that executors on ``master`` may not see."""
     return Misconfigured(
         f"{folder} is a folder, and Spark's executors on {master} may be other machines, each with"

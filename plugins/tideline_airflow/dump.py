@@ -104,7 +104,7 @@ class DumpOperator(BaseOperator):
         self.defer_after_s = defer_after_s
         self._asked: str | None = None
         self._news = News()
-        self._said: str | None = None
+        self._last_line: str | None = None
 
     @clear_errors
     def execute(self, context: Any) -> dict[str, Any]:
@@ -161,9 +161,9 @@ class DumpOperator(BaseOperator):
             self._say(line)
 
     def _say(self, line: str) -> None:
-        if line != self._said:
+        if line != self._last_line:
             self.log.info("%s", line)
-        self._said = line
+        self._last_line = line
 
     def _waits(self, *, ahead: bool = False) -> Waits:
         """Return how long to wait; ``ahead``: to an end before Airflow's own."""

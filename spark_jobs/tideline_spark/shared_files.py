@@ -63,7 +63,7 @@ def files_seen_by_all(
         yield
         return
     if spark.conf.get(SHARED_FILES, "false") != "true":
-        raise folder_refused(folders[0], master)
+        raise folder_refused(str(folders[0]), master)
     probes = [_SharedFolder(spark, folder, master) for folder in folders]
     tried = set.intersection(*[one.run() for one in probes])
     hosts = {host for name, host in executors(spark).items() if name in tried}

@@ -78,7 +78,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.catalog.glue": frozenset(
         {"botocore.config", "botocore.exceptions", "botocore.session"}
     ),
-    "tideline.catalog.hive": frozenset({"pymetastore.hive_metastore", "thrift"}),
+    "tideline.catalog.hive": frozenset({"logging", "pymetastore.hive_metastore", "thrift"}),
     "tideline.catalog.unity": frozenset({"http.client", "ssl", "urllib.error", "urllib.request"}),
     "tideline.redis_client": frozenset({"pathlib", "redis", "ssl"}),
     "tideline.control.client": frozenset({"time"}),
@@ -185,7 +185,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_airflow.pools": frozenset({"logging", "sqlalchemy.exc"}),
     "tideline_airflow.renamed": frozenset({"warnings"}),
     "tideline_airflow.running": frozenset({"logging"}),
-    "tideline_airflow.spark_job": frozenset({"importlib.util", "shutil", "sys"}),
+    "tideline_airflow.spark_job": frozenset({"importlib.util", "shutil", "signal", "sys"}),
     "tideline_airflow.triggers": frozenset({"asyncio"}),
 }
 """By module: what it alone may import besides, because it is made for that."""
