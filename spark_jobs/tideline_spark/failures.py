@@ -28,6 +28,7 @@ from tideline.contract.errors import (
 )
 from tideline_spark.formats.registry import FORMATS
 from tideline_spark.partition_values import REFUSED
+from tideline_spark.s3_refusals import refusal_of
 
 SparkFailure = (Py4JJavaError, PySparkException)
 """Exceptions that a call into Spark raises; catch these, then use `is_conflict` or `explain`."""
@@ -48,12 +49,17 @@ _UNREADABLE = (
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 _UNMAPPABLE = "unmappable characters"
 """Java's locale lacks a character of a file's name: the value of a partition column is in it."""
+_UNANSWERED_IN_TIME = (
+    "ApiCallTimeoutException",
+    "ApiCallAttemptTimeoutException",
+    "SocketTimeoutException",
+)
+"""S3A's names for a store that is silent; the last is others', too."""
 _MENDABLE = (
     # The store, or the network.
     "ConnectException",
     "ConnectTimeoutException",
     "SocketException",
-    "SocketTimeoutException",
     "UnknownHostException",
     "NoRouteToHostException",
     "NoHttpResponseException",
@@ -62,6 +68,7 @@ _MENDABLE = (
     "AWSStatus500Exception",
     "AWSServiceThrottledException",
     "SdkClientException",
+    *_UNANSWERED_IN_TIME,
     "ClosedByInterruptException",
     # The machine.
     *_FULL,
@@ -99,6 +106,8 @@ def is_null_refused(error: Exception) -> bool:
 def is_mendable(error: Exception) -> bool:
     """Return whether the same work may succeed later unchanged."""
     text = str(error)
+    if refusal_of(_with_causes(error)) is not None:
+        return False  # S3A's exception for no credentials names one that may pass, too.
     return any(name in text for name in _MENDABLE)
 
 
@@ -106,6 +115,8 @@ def explain(error: Exception, doing: str) -> TidelineError:
     """Convert a failure of Spark while ``doing`` something to one of our six errors."""
     text = str(error)
     names = ", ".join(_names(error))
+    if (refusal := refusal_of(_with_causes(error))) is not None:
+        return refusal.error(doing)
     if any(name in text for name in _FULL):
         return Unavailable(
             f"there is no room left to write while {doing}: {names}",
@@ -134,6 +145,12 @@ def explain(error: Exception, doing: str) -> TidelineError:
         )
     if is_conflict(error):
         return Unavailable(f"other writers of the table were faster while {doing}: {names}")
+    if any(name in text for name in _UNANSWERED_IN_TIME):
+        return Unavailable(
+            f"a server did not answer in time while {doing}: {names}",
+            hint="look at the store and the way to it; store.timeout_s is the time limit of one"
+            " request to S3, and one that is not answered is repeated (docs/DEPLOYMENT.md#s3)",
+        )
     if any(name in text for name in _NO_MEMORY):
         return Unavailable(
             f"Spark ran out of memory while {doing}: {names}",

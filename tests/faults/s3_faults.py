@@ -44,6 +44,7 @@ class Trouble:
     times: int = 1
     status: int | None = None
     code: str = "InternalError"
+    message: str = "spoiled"
     effect: bool = False
     dropped: bool = False
     """The connection is closed without an answer."""
@@ -203,7 +204,8 @@ class _Handler(QuietHandler):
         if trouble.silent:
             faults.ended.wait()
         if trouble.status is not None:
-            body = f"<Error><Code>{trouble.code}</Code></Error>".encode()
+            code, message = trouble.code, trouble.message
+            body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
             self._answer(trouble.status, [], body, len(body))
         elif spoiled or answer is None:
             self.close_connection = True

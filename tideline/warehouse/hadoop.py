@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 import msgspec
 
 from tideline.contract.errors import Misconfigured
-from tideline.settings import Settings
+from tideline.settings import Settings, Store
 from tideline.settings.object_storage import ObjectStorage
 
 SETTINGS_VARIABLE = "TIDELINE_SPARK_SETTINGS"
@@ -44,8 +44,10 @@ _S3: Mapping[str, str] = {
     S3_CLIENT: "org.apache.hadoop.fs.s3a.S3AFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
     # A merge has patience of its own (merge.retry_s); the defaults here would take a quarter of an
-    # hour for one request of a store that refuses all.
-    "spark.hadoop.fs.s3a.attempts.maximum": "3",
+    # hour for one request of a store that refuses all. Amazon's library repeats a request once, and
+    # S3A what that comes to four times: a request that is never answered ends after five to ten
+    # time limits.
+    "spark.hadoop.fs.s3a.attempts.maximum": "1",
     "spark.hadoop.fs.s3a.retry.limit": "4",
     "spark.hadoop.fs.s3a.retry.interval": "250ms",
     "spark.hadoop.fs.s3a.retry.throttle.limit": "6",
@@ -54,25 +56,43 @@ _S3: Mapping[str, str] = {
     "spark.hadoop.fs.s3a.performance.flags": "create,mkdir",
 }
 
+_TIMEOUTS: Mapping[str, int] = {
+    "connection.establish.timeout": 1,
+    # Between two packets of an answer. S3A's own default is 200 s.
+    "connection.timeout": 1,
+    "connection.request.timeout": 1,
+    # An upload of 64 MB: longer than any other request. S3A's own default is 15 minutes.
+    "connection.part.upload.timeout": 4,
+}
+"""Time limits of S3A, as multiples of that of a request. It raises all but the last to 15 s."""
+
 
 def s3_settings(settings: Settings) -> dict[str, str]:
     """Return the settings of Spark for the places of a pipeline that are in S3; {} for none.
 
     Raises Misconfigured for a secret that cannot be read.
     """
-    return place_settings([settings.store, settings.warehouse_storage])
+    places = [settings.store, settings.warehouse_storage]
+    return place_settings(places, timeout_s=settings.store.timeout_s)
 
 
-def place_settings(places: Sequence[ObjectStorage]) -> dict[str, str]:
+def place_settings(
+    places: Sequence[ObjectStorage], *, timeout_s: float = Store.model_fields["timeout_s"].default
+) -> dict[str, str]:
     """Return the settings of Spark for those of ``places`` that are in S3; {} for none.
 
-    Raises Misconfigured for a secret that cannot be read.
+    ``timeout_s`` is the time limit of a request. Raises Misconfigured for a secret that cannot be
+    read.
     """
     in_s3 = [place for place in places if place.in_s3]
     found = dict(_S3) if in_s3 else {}
     for place in in_s3:
         prefix = f"spark.hadoop.fs.s3a.bucket.{place.bucket}."
         found |= {f"{prefix}{name}": value for name, value in _of_place(place)}
+        found |= {
+            f"{prefix}{name}": f"{round(1000 * times * timeout_s)}ms"
+            for name, times in _TIMEOUTS.items()
+        }
     if files := {str(place.ca_file): None for place in in_s3 if place.ca_file is not None}:
         found[AUTHORITIES] = os.pathsep.join(files)
     return found
