@@ -49,17 +49,14 @@ _UNREADABLE = (
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 _UNMAPPABLE = "unmappable characters"
 """Java's locale lacks a character of a file's name: the value of a partition column is in it."""
-_UNANSWERED_IN_TIME = (
-    "ApiCallTimeoutException",
-    "ApiCallAttemptTimeoutException",
-    "SocketTimeoutException",
-)
-"""S3A's names for a store that is silent; the last is others', too."""
-_MENDABLE = (
+_AWAY = (
     # The store, or the network.
     "ConnectException",
     "ConnectTimeoutException",
     "SocketException",
+    "SocketTimeoutException",
+    "ApiCallTimeoutException",
+    "ApiCallAttemptTimeoutException",
     "UnknownHostException",
     "NoRouteToHostException",
     "NoHttpResponseException",
@@ -68,7 +65,9 @@ _MENDABLE = (
     "AWSStatus500Exception",
     "AWSServiceThrottledException",
     "SdkClientException",
-    *_UNANSWERED_IN_TIME,
+)
+_MENDABLE = (
+    *_AWAY,
     "ClosedByInterruptException",
     # The machine.
     *_FULL,
@@ -145,17 +144,18 @@ def explain(error: Exception, doing: str) -> TidelineError:
         )
     if is_conflict(error):
         return Unavailable(f"other writers of the table were faster while {doing}: {names}")
-    if any(name in text for name in _UNANSWERED_IN_TIME):
-        return Unavailable(
-            f"a server did not answer in time while {doing}: {names}",
-            hint="look at the store and the way to it; store.timeout_s is the time limit of one"
-            " request to S3, and one that is not answered is repeated (docs/DEPLOYMENT.md#s3)",
-        )
     if any(name in text for name in _NO_MEMORY):
         return Unavailable(
             f"Spark ran out of memory while {doing}: {names}",
             hint="give it more (merge.driver_memory, merge.executor_memory), or have less merged at"
             " once (merge.bytes_max)",
+        )
+    if any(name in _AWAY for name in _classes(error)):
+        return Unavailable(
+            f"a server gave no answer, or none in time, while {doing}: {names}",
+            hint="look at the store, at the cluster and at the way to them; a request to S3 that"
+            " is not answered within store.timeout_s is repeated a few times"
+            " (docs/DEPLOYMENT.md#s3)",
         )
     return Unavailable(
         f"Spark failed while {doing}: {names}",
@@ -212,6 +212,12 @@ def _with_causes(error: Exception) -> Iterator[Any]:
             break
         yield cause
         cause = cause.getCause()
+
+
+def _classes(error: Exception) -> Iterator[str]:
+    """Yield the Java classes of a failure and its causes, outermost first."""
+    for one in itertools.islice(_with_causes(error), 1, None):
+        yield str(one.getClass().getSimpleName())
 
 
 def _names(error: Exception) -> list[str]:

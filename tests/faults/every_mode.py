@@ -68,6 +68,8 @@ class EveryMode:
     """Where chain and tables are in S3; None: in files below ``root``."""
     laid_out: bool = False
     """Whether files of the tables are partitioned or clustered."""
+    merge: Mapping[str, Any] = field(default_factory=dict)
+    """The settings of merges."""
     history: History = field(init=False)
     files: Place = field(init=False)
     """Where both are, by key."""
@@ -78,7 +80,7 @@ class EveryMode:
     modes: dict[str, Mode] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.history = History(self.root, tables=self.settings, place=self.place)
+        self.history = History(self.root, merge=self.merge, tables=self.settings, place=self.place)
         self.files = Files(self.root) if self.place is None else InS3(self.place)
         self.modes = {NOW: Mode.CURRENT, LOG: Mode.APPEND, PAST: Mode.HISTORY}
         self._random = Random(self.seed)

@@ -69,7 +69,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as the client sent it; ``key`` is decoded."""
+    """A request as the client sent it; ``key`` is decoded, and a list's is its prefix."""
 
     kind: Kind
     bucket: str
@@ -225,6 +225,8 @@ class _Handler(QuietHandler):
         bucket, _, key = unquote(parts.path).lstrip("/").partition("/")
         headers = tuple(self.headers.items())
         kind = self._kind(parts.query)
+        if kind == "list":
+            key = parse_qs(parts.query).get("prefix", [""])[0]
         return Request(kind, bucket, key, self.command, self.path, headers, body)
 
     def _kind(self, query: str) -> Kind:

@@ -1,10 +1,10 @@
-"""What Spark meets when S3 refuses: each refusal is named for what it is, with how to mend it, and by
-names alone. The answers are Amazon's, status and code, and those of the real server."""
+"""What Spark meets when S3 refuses: each refusal is named for what it is, with how to mend it, and
+by names alone. The answers are Amazon's, status and code, and those of the real server."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ WITHOUT_BODY = {400: WITHOUT_A_REASON, 401: DENIED, 403: DENIED, 301: ELSEWHERE}
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A table and a file in the bucket, and a request of each kind for one of them."""
+    """A file in the bucket, and a request of each kind for it or for its folder."""
 
     spark: SparkSession
     url: str
@@ -67,8 +67,7 @@ class Asked:
         return f"{self.url}/p={SECRET}"
 
     def fill(self) -> None:
-        self.spark.range(3).write.format("delta").save(f"{self.url}/t")
-        self.spark.range(3).coalesce(1).write.mode("append").parquet(self.folder)
+        self.spark.range(3).coalesce(1).write.parquet(self.folder)
 
     def path(self, name: str) -> Any:
         return self.spark._jvm.org.apache.hadoop.fs.Path(f"{self.folder}/{name}")  # type: ignore[union-attr]
@@ -77,8 +76,12 @@ class Asked:
         getattr(self, f"_{kind}")()
 
     def _create(self) -> None:
-        """The next entry of the table's log."""
-        self.spark.range(1).write.mode("append").format("delta").save(f"{self.url}/t")
+        """As an entry of a table's log is created."""
+        jvm: Any = self.spark._jvm
+        configuration: Any = self.spark._jsc.hadoopConfiguration()
+        log_store = jvm.tideline.ConditionalLogStore(configuration)
+        lines = jvm.java.util.ArrayList()
+        log_store.write(self.path("entry"), lines.iterator(), False, configuration)
 
     def _put(self) -> None:
         stream = self.files.create(self.path("new"), True)
@@ -86,14 +89,17 @@ class Asked:
         stream.close()
 
     def _get(self) -> None:
-        """In a task: the driver is given what the executor was."""
-        self.spark.read.schema("id long").parquet(self.folder).collect()
+        self.files.open(self.path("any")).read()
 
     def _head(self) -> None:
         self.files.getFileStatus(self.path("any"))
 
     def _list(self) -> None:
         self.files.listStatus(self.path("."))
+
+    def read(self) -> None:
+        """Read the file in a task."""
+        self.spark.read.schema("id long").parquet(self.folder).collect()
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +162,18 @@ def test_each_code_is_named_for_each_kind_of_request(
         assert refused.met, kind
         error = explained(raised, WITHOUT_BODY[status] if without_body else expected)
         assert without_body or code in error.message, (kind, error)
-        assert kind in ("create", "put") or f"bucket {BUCKET}" in error.message, (kind, error)
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "ExpiredToken", "NoSuchBucket"])
+def test_what_a_task_meets_is_no_torn_part(asked: Asked, faults: S3Faults, code: str) -> None:
+    status, expected = CODES[code]
+    faults.add(Trouble(kind="get", times=ALWAYS, status=status, code=code))
+    try:
+        with pytest.raises(SparkFailure, match="FAILED_READ_FILE") as raised:
+            asked.read()
+    finally:
+        faults.heal()
+    assert f"bucket {BUCKET}" in explained(raised, expected).message
 
 
 def test_a_key_of_kms_that_is_denied_is_told_from_an_object_that_is(
@@ -213,30 +230,29 @@ def test_a_local_file_that_is_denied_is_no_refusal_of_s3(spark: SparkSession) ->
     assert isinstance(error, Unavailable) and "S3" not in str(error)
 
 
-@pytest.mark.parametrize(
-    ("trouble", "kind"),
-    [
-        (Trouble(kind="put", times=ALWAYS, status=400, code="ExpiredToken"), Unavailable),
-        (Trouble(kind="create", times=ALWAYS, status=403, code="AccessDenied"), Misconfigured),
-        (Trouble(kind="get", times=ALWAYS, status=400, code="ExpiredToken"), Unavailable),
-    ],
-    ids=["put", "create", "get"],
+REFUSED = (
+    (Trouble(kind="put", times=ALWAYS, status=400, code="ExpiredToken"), Unavailable),
+    (Trouble(kind="create", times=ALWAYS, status=403, code="AccessDenied"), Misconfigured),
 )
+
+
 def test_a_merge_that_is_refused_ends_at_once_and_the_next_goes_on(
-    asked: Asked, faults: S3Faults, s3: S3Server, tmp_path: Path, trouble: Trouble, kind: type
+    asked: Asked, faults: S3Faults, s3: S3Server, tmp_path: Path
 ) -> None:
     """With the patience of the settings' default, two minutes, of which it uses none."""
     tables = EveryMode(tmp_path, seed=5, place=place_in(s3, BUCKET))
     tables.fill()
     jobs = Jobs(asked.spark, tables)
     jobs.merge(unique("before"), NOW)
-    tables.more(8)
-    faults.add(replace(trouble))
-    (failed,) = jobs.merge(unique("refused"), NOW).tables
-    faults.heal()
-    assert (failed.outcome, failed.error_kind) == (Outcome.FAILED, kind.__name__), failed
-    assert failed.attempts == 1, failed
-    assert "S3 refuses" in str(failed.error), failed
+    for trouble, kind in REFUSED:
+        tables.more(8)
+        faults.add(trouble)
+        (failed,) = jobs.merge(unique("refused"), NOW).tables
+        faults.heal()
+        assert trouble.met
+        assert (failed.outcome, failed.error_kind) == (Outcome.FAILED, kind.__name__), failed
+        assert failed.attempts == 1, failed
+        assert "S3 refuses" in str(failed.error), failed
     (merged,) = jobs.merge(unique("after"), NOW).tables
     assert merged.outcome is Outcome.APPLIED, merged
     tables.check(NOW)
