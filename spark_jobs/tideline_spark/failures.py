@@ -155,7 +155,7 @@ def explain(error: Exception, doing: str) -> TidelineError:
             f"a server gave no answer, or none in time, while {doing}: {names}",
             hint="look at the store, at the cluster and at the way to them; a request to S3 that"
             " is not answered within store.timeout_s is repeated a few times"
-            " (docs/DEPLOYMENT.md#s3)",
+            " (docs/DEPLOYMENT.md#what-spark-does-when-s3-refuses-or-is-silent)",
         )
     return Unavailable(
         f"Spark failed while {doing}: {names}",

@@ -32,7 +32,8 @@ class Store(ObjectStorage):
     """The url of the segments: `file:///absolute/path` or `s3://bucket/prefix`. Not run:
     [others](DEPLOYMENT.md#google-and-azure)."""
     timeout_s: Seconds = 30.0
-    """The time limit of one request; a contended create-only PUT can take 5 s on some stores."""
+    """The time limit of one request; a contended create-only PUT can take 5 s on some stores. Also
+    of Spark's client, for store and warehouse, which takes no less than 15 s."""
     retry_s: Seconds = 60.0
     """The time for which an unanswered request is repeated before it counts as Unavailable."""
 

@@ -35,10 +35,11 @@ def no_variables_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def of(bucket: str = "b", **keys: Any) -> dict[str, str]:
-    """What S3A is told of a bucket that is reached by ``keys``."""
+    """What S3A is told of a bucket that is reached by ``keys``, but for its time limits."""
     found = place_settings([Warehouse(url=f"s3://{bucket}/x", **keys)])
     prefix = f"{S3A}{bucket}."
-    return {name.removeprefix(prefix): value for name, value in found.items() if prefix in name}
+    told = {name.removeprefix(prefix): value for name, value in found.items() if prefix in name}
+    return {name: value for name, value in told.items() if not name.endswith(".timeout")}
 
 
 def test_keys() -> None:
@@ -163,7 +164,8 @@ def test_s3_is_the_scheme_of_s3a() -> None:
 def test_nothing_is_said_of_other_places(other: str) -> None:
     keys = {} if other.startswith("gs") else KEYS  # which are refused there
     assert place_settings([Warehouse(url=other, **keys)]) == {}
-    assert place_settings([Warehouse(url=other), Store(url="s3://b")])
+    of_the_other_place = place_settings([Store(url="s3://b")])
+    assert place_settings([Warehouse(url=other), Store(url="s3://b")]) == of_the_other_place
 
 
 def pipeline(store: dict[str, Any], warehouse: dict[str, Any]) -> dict[str, str]:
@@ -181,6 +183,25 @@ def test_each_bucket_of_a_pipeline_has_its_own_access() -> None:
     alone = pipeline({"url": "file:///s"}, {"url": "s3://b", **KEYS})
     assert {name.split(".")[5] for name in alone if name.startswith(S3A)} == {"b"}
     assert pipeline({"url": "file:///s"}, {"url": "file:///w"}) == {}
+
+
+def test_the_stores_time_limit_is_that_of_a_request_to_either_bucket() -> None:
+    found = pipeline({"url": "s3://a/x", "timeout_s": 0.5, **KEYS}, {"url": "s3://b"})
+    for bucket in "ab":
+        limits = {
+            name.removeprefix(f"{S3A}{bucket}.connection."): value
+            for name, value in found.items()
+            if name.startswith(f"{S3A}{bucket}.") and name.endswith("timeout")
+        }
+        assert limits == {
+            "establish.timeout": "500ms",
+            "timeout": "500ms",
+            "request.timeout": "500ms",
+            "part.upload.timeout": "2000ms",
+        }
+    assert pipeline({"url": "file:///s"}, {"url": "s3://b"})[f"{S3A}b.connection.timeout"] == (
+        "30000ms"
+    )
 
 
 def test_no_setting_of_all_buckets_holds_a_secret() -> None:
