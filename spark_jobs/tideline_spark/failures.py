@@ -61,13 +61,13 @@ _AWAY = (
     "NoRouteToHostException",
     "NoHttpResponseException",
     "SSLException",
-    "AWSServiceIOException",
     "AWSStatus500Exception",
     "AWSServiceThrottledException",
     "SdkClientException",
 )
 _MENDABLE = (
     *_AWAY,
+    "AWSServiceIOException",
     "ClosedByInterruptException",
     # The machine.
     *_FULL,
@@ -152,7 +152,7 @@ def explain(error: Exception, doing: str) -> TidelineError:
         )
     if any(name in _AWAY for name in _classes(error)):
         return Unavailable(
-            f"a server gave no answer, or none in time, while {doing}: {names}",
+            f"a server gave no usable answer, or none in time, while {doing}: {names}",
             hint="look at the store, at the cluster and at the way to them; a request to S3 that"
             " is not answered within store.timeout_s is repeated a few times"
             " (docs/DEPLOYMENT.md#what-spark-does-when-s3-refuses-or-is-silent)",

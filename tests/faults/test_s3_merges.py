@@ -205,7 +205,7 @@ class TestStoreInTrouble:
         assert trouble.met >= 1
         assert (failed.outcome, failed.error_kind) == (Outcome.FAILED, Unavailable.__name__)
         assert failed.attempts >= 2, "trouble that may pass is waited for"
-        assert "a server gave no answer" in str(failed.error) and named in str(failed.error), failed
+        assert "gave no usable answer" in str(failed.error) and named in str(failed.error), failed
         faults.heal()
         before = Counter(faults.seen)
         merged(spark, troubled, NOW)

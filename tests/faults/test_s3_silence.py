@@ -89,7 +89,7 @@ def test_a_silent_store_ends_a_merge_and_the_next_goes_on(
     )
     table = merged(jobs)
     assert (table.outcome, table.error_kind) == (Outcome.FAILED, Unavailable.__name__), table
-    assert "gave no answer, or none in time" in str(table.error), table
+    assert "gave no usable answer, or none in time" in str(table.error), table
     assert silent.met <= ASKED_MAX, "each wait is bounded, and so must be their number"
     faults.heal()
     for again in jobs.merge(unique("after"), NOW).tables:
