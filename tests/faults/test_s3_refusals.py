@@ -68,6 +68,7 @@ class Asked:
 
     def fill(self) -> None:
         self.spark.range(3).coalesce(1).write.parquet(self.folder)
+        self._put()
 
     def path(self, name: str) -> Any:
         return self.spark._jvm.org.apache.hadoop.fs.Path(f"{self.folder}/{name}")  # type: ignore[union-attr]
@@ -84,15 +85,15 @@ class Asked:
         log_store.write(self.path("entry"), lines.iterator(), False, configuration)
 
     def _put(self) -> None:
-        stream = self.files.create(self.path("new"), True)
-        stream.write(bytearray(b"new"))
+        stream = self.files.create(self.path("_any"), True)
+        stream.write(bytearray(b"any"))
         stream.close()
 
     def _get(self) -> None:
-        self.files.open(self.path("any")).read()
+        self.files.open(self.path("_any")).read()
 
     def _head(self) -> None:
-        self.files.getFileStatus(self.path("any"))
+        self.files.getFileStatus(self.path("_any"))
 
     def _list(self) -> None:
         self.files.listStatus(self.path("."))
