@@ -53,8 +53,8 @@ class Refusal:
 
 
 @dataclass(slots=True)
-class _Answer:
-    """What the exceptions say of the answer."""
+class _Response:
+    """The status, code and words of S3's answer, as far as the exceptions have them."""
 
     status: int | None = None
     code: str = ""
@@ -65,7 +65,7 @@ class _Answer:
 def refusal_of(causes: Iterable[Any]) -> Refusal | None:
     """Return what S3 refused, from a failure and its causes in Java, outermost first; None where it
     refused nothing for good."""
-    answer, classes = _Answer(), set[str]()
+    answer, classes = _Response(), set[str]()
     for one in causes:
         try:
             classes.add(str(one.getClass().getSimpleName()))
@@ -89,7 +89,7 @@ def refusal_of(causes: Iterable[Any]) -> Refusal | None:
     return None if answer.status is None else _interpreted(answer)
 
 
-def _interpreted(answer: _Answer) -> Refusal | None:
+def _interpreted(answer: _Response) -> Refusal | None:
     names = _named(answer, " ".join(filter(None, (str(answer.status), answer.code))))
     if answer.code in _EXPIRED:
         return Refusal(
@@ -142,7 +142,7 @@ def _interpreted(answer: _Answer) -> Refusal | None:
     return None
 
 
-def _add(answer: _Answer, cause: Any) -> None:
+def _add(answer: _Response, cause: Any) -> None:
     """Add what one exception says. Raises Py4JError for one that is no answer of S3's."""
     if not answer.bucket and (found := _BUCKET.search(str(cause.getMessage()))):
         answer.bucket = found[1]
@@ -154,6 +154,6 @@ def _add(answer: _Answer, cause: Any) -> None:
             answer.message = str(details.errorMessage() or "")
 
 
-def _named(answer: _Answer, *names: str) -> str:
+def _named(answer: _Response, *names: str) -> str:
     bucket = [f"bucket {answer.bucket}"] if answer.bucket else []
     return ", ".join((*names, *bucket))

@@ -77,8 +77,17 @@ def test_answers_that_never_come_are_asked_for_again(
     tables.check(NOW)
 
 
-@pytest.mark.parametrize("effect", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("kind", ["create", "put", "get"])
+@pytest.mark.parametrize(
+    ("kind", "effect"),
+    [
+        ("create", True),
+        ("put", False),
+        ("get", False),
+        pytest.param("create", False, marks=pytest.mark.long),
+        pytest.param("put", True, marks=pytest.mark.long),
+        pytest.param("get", True, marks=pytest.mark.long),
+    ],
+)
 def test_a_silent_store_ends_a_merge_and_the_next_goes_on(
     jobs: Jobs, faults: S3Faults, tables: EveryMode, kind: Kind, effect: bool
 ) -> None:
