@@ -127,7 +127,7 @@ class Camera:
         os.kill(self._pid, signal.SIGSTOP)
         try:
             deadline = time.monotonic() + _PATIENCE_S
-            while not all(state in _STOPPED for state in _states(self._pid)):
+            while not all(state in _STOPPED for state in thread_states(self._pid)):
                 if time.monotonic() > deadline:
                     raise AssertionError("the JVM does not stop")
                 time.sleep(0.001)
@@ -136,7 +136,7 @@ class Camera:
             os.kill(self._pid, signal.SIGCONT)
 
 
-def _states(pid: int) -> Iterator[str]:
+def thread_states(pid: int) -> Iterator[str]:
     """The state of every thread, as Linux tells it."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
