@@ -32,7 +32,7 @@ from tideline.contract.receipt import TableReceipt, decode_receipt
 from tideline.store.objects import open_store
 
 _REPOSITORY = Path(__file__).parents[2]
-_PATIENCE_S = 240.0
+_PATIENCE_S = 600.0
 _PUTS = ("create", "put")
 _STANDS = "TtZX"
 """The states of threads that are stopped, or at their end."""

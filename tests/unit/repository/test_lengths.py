@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from tests.lengths import MODES, SERVERS, WAREHOUSES, variations
+
+TESTS = Path(__file__).parents[2]
+
+
+def test_make_long_says_the_length_of_every_test_that_draws_its_cases() -> None:
+    """And runs that test: it has a mark by which it is chosen."""
+    [said] = re.findall(r"^\t((?:[A-Z_]+=\d+ )+)\\\n.* -m \"long or drawn\"",
+                        (TESTS.parent / "Makefile").read_text(), re.MULTILINE)  # fmt: skip
+    lengths = set(re.findall(r"([A-Z_]+)=", said))
+    read = {
+        path: set(re.findall(r'int\(os\.environ\.get\("([A-Z_]+)", "\d+"\)\)', path.read_text()))
+        for path in TESTS.rglob("test_*.py")
+    }
+    for name in lengths:
+        [path] = [path for path, names in read.items() if name in names]
+        assert re.search(r"pytest\.mark\.(drawn|long)", path.read_text()), name
+    drawn = [path for path in read if "pytest.mark.drawn" in path.read_text()]
+    others = [path for path in drawn if path != Path(__file__)]
+    assert len(others) >= 3
+    assert all(read[path] & lengths for path in others)
 
 
 def test_each_question_is_asked_of_one_server_and_every_server_is_asked() -> None:
