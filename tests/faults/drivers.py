@@ -166,9 +166,10 @@ class Gate:
         assert full(), [one.output for one in drivers]
 
     def open(self, *, cut: bool = False) -> None:
-        """Pass on what is held; ``cut``: drop it instead."""
-        self._cut = cut
-        self._opened.set()
+        """Pass on what is held; ``cut``: drop it instead. The first call counts."""
+        if not self._opened.is_set():
+            self._cut = cut
+            self._opened.set()
 
 
 @contextmanager
