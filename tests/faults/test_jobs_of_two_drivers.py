@@ -147,9 +147,9 @@ def test_a_commit_that_the_network_delivers_late_or_twice_changes_nothing(
     tables.more(16)
     merge_here(spark_on_s3, tables)
     before = log_of(tables, NOW)
-    late = [faults.send(one)[0] for one in (*second.held, *first.held)]
+    answers = [faults.send(one)[0] for one in (*second.held, *first.held)]
     assert log_of(tables, NOW) == before
-    assert late == [TAKEN, TAKEN]
+    assert answers == [TAKEN, TAKEN]
     tables.check(NOW)
 
 
@@ -185,7 +185,7 @@ def test_somebody_elses_optimize_and_a_merge_lose_no_commit(
             optimized = log_of(tables, NOW)
             commits.open()
             receipt = merge.receipt(tables)
-        assert (receipt.outcome, receipt.conflicts) == (Outcome.APPLIED, 1), receipt
+        assert receipt.outcome is Outcome.APPLIED and receipt.conflicts >= 1, receipt
         assert last.startswith("optimized") and last != "optimized 0", last
         assert commits.held[0].key.rpartition("/")[2] in optimized
         assert log_of(tables, NOW).items() > optimized.items()

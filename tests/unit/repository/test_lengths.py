@@ -12,9 +12,9 @@ TESTS = Path(__file__).parents[2]
 
 def test_make_long_says_the_length_of_every_test_that_draws_its_cases() -> None:
     """And runs that test: it has a mark by which it is chosen."""
-    [said] = re.findall(r"^\t((?:[A-Z_]+=\d+ )+)\\\n.* -m \"long or drawn\"",
+    [settings] = re.findall(r"^\t((?:[A-Z_]+=\d+ )+)\\\n.* -m \"long or drawn\"",
                         (TESTS.parent / "Makefile").read_text(), re.MULTILINE)  # fmt: skip
-    lengths = set(re.findall(r"([A-Z_]+)=", said))
+    lengths = set(re.findall(r"([A-Z_]+)=", settings))
     read = {
         path: set(re.findall(r'int\(os\.environ\.get\("([A-Z_]+)", "\d+"\)\)', path.read_text()))
         for path in TESTS.rglob("test_*.py")
