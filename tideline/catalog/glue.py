@@ -3,6 +3,7 @@ Lake Formation, views and filters of Athena need them as the table's log has the
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,6 +29,16 @@ _DESCRIPTION_MAX = 2_048
 _BREAKS = re.compile(r"\s*[\r\n]+\s*")
 _PASSING = ("ThrottlingException", "InternalServiceException", "OperationTimeoutException")
 _WORDS_MAX = 300
+_NO_PROFILES: Mapping[str, Any] = {
+    "profile": (None, None, None, None),
+    "config_file": (None, None, os.devnull, None),
+    "credentials_file": (None, None, os.devnull, None),
+    "region": (None, ["AWS_REGION", "AWS_DEFAULT_REGION"], None, None),
+}
+"""Variables of a session in which neither ``AWS_PROFILE`` nor the profile ``default`` counts, as
+(key of the file, variables of the environment, default, conversion)."""
+_OLD_FILES = ("ec2-credentials-file", "boto-config")
+"""Providers that read files of botocore's predecessors, which no other client reads."""
 
 
 class GlueCatalog:
@@ -46,7 +57,7 @@ class GlueCatalog:
         }  # fmt: skip
         catalog.authorities()  # A file that cannot be read is a clear error.
         with self._asking():
-            self._client: Any = _session(place.profile).create_client(
+            self._client: Any = _session(place.profile, region).create_client(
                 "glue",
                 region_name=region,
                 endpoint_url=catalog.url,
@@ -187,9 +198,18 @@ class GlueCatalog:
 
 
 @cache
-def _session(profile: str | None) -> Session:
-    """Return the process's session: each reads megabytes of descriptions."""
-    return Session(profile=profile)
+def _session(profile: str | None, region: str | None) -> Session:
+    """Return the process's session: each reads megabytes of descriptions. Without a profile its
+    credentials come from where S3's clients get theirs: variables, a web identity, a role."""
+    if profile is not None:
+        return Session(profile=profile)
+    session = Session(session_vars=_NO_PROFILES)
+    if region is not None:  # STS, which is asked for a web identity's keys, has one per region.
+        session.set_config_variable("region", region)
+    providers = session.get_component("credential_provider")
+    for name in _OLD_FILES:
+        providers.remove(name)
+    return session
 
 
 def _entry(found: Mapping[str, Any]) -> CatalogEntry:

@@ -72,3 +72,12 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def is_ip_address(host: str) -> bool:
+    """Return whether ``host`` is an address and no name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

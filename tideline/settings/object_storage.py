@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
@@ -9,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tideline.aws_profile import Keys
-from tideline.settings.addresses import split_url
+from tideline.settings.addresses import is_ip_address, split_url
 from tideline.settings.base import Section
 from tideline.settings.certificates import read_certificates
 from tideline.settings.secrets import known, secret_of
@@ -89,8 +90,8 @@ class ObjectStorage(Section, shared=True):
     region: str | None = None
     """The S3 region."""
     path_style: bool = True
-    """The bucket stands in the path of a request, which every S3 takes; false: in the host's
-    name."""
+    """The bucket stands in the path of a request, which every S3 takes; false: before the host's
+    name, also of an `endpoint`, which is given without it."""
     ca_file: Path | None = None
     """A file with the certificates (PEM) of the authority of an endpoint with a private one; the
     machine's own authorities stay trusted. So does Spark, where the driver is given it: on this
@@ -132,6 +133,10 @@ class ObjectStorage(Section, shared=True):
             raise ValueError("has a session_token without the keys that it belongs to")
         if self.kms_key is not None and self.encryption != "sse-kms":
             raise ValueError('has a kms_key, which counts with encryption = "sse-kms" only')
+        if not self.path_style and is_ip_address(split_url(self.endpoint or "").hostname or ""):
+            raise ValueError(
+                "has path_style = false and an IP address as endpoint: no bucket can stand before it"
+            )
         if self.in_object_store and not self.in_s3 and self.has_access:
             given = ", ".join(name for name in ACCESS if name in self.model_fields_set)
             raise ValueError(
@@ -158,6 +163,18 @@ class ObjectStorage(Section, shared=True):
     def has_access(self) -> bool:
         """Return whether a key says how the place is reached; else the environment alone does."""
         return not self.model_fields_set.isdisjoint(ACCESS)
+
+    @property
+    def bucket_endpoint(self) -> str | None:
+        """Return the endpoint as Rust's ``object_store`` takes it; None: its own. It adds the
+        bucket to the host of Amazon's endpoint alone, and to no path if the host is to have it."""
+        if self.path_style:
+            return self.endpoint
+        endpoint = self.endpoint or os.environ.get("AWS_ENDPOINT_URL")
+        if not endpoint:
+            return None
+        parts = split_url(endpoint)
+        return parts._replace(netloc=f"{self.bucket}.{parts.netloc}").geturl()
 
     def access(self) -> Mapping[str, object]:
         """Return the keys that say how the place is reached."""

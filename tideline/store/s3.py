@@ -48,8 +48,8 @@ def cloud_client(place: ObjectStorage, *, timeout_s: float) -> GCSStore | AzureS
 def s3_options(place: ObjectStorage) -> dict[str, Any]:
     """Return the address, the encryption and the keys of the settings, by obstore's names."""
     options: dict[str, Any] = {"virtual_hosted_style_request": not place.path_style}
-    if place.endpoint is not None:
-        options["endpoint"] = place.endpoint
+    if (endpoint := place.bucket_endpoint) is not None:
+        options["endpoint"] = endpoint
     if place.region is not None:
         options["region"] = place.region
     if place.encryption is not None:
@@ -66,8 +66,8 @@ def s3_options(place: ObjectStorage) -> dict[str, Any]:
 
 def _client_options(place: ObjectStorage, timeout: timedelta) -> Any:
     options: dict[str, Any] = {"timeout": timeout}
-    if place.endpoint is not None:
-        options["allow_http"] = urlsplit(place.endpoint).scheme == "http"
+    if (endpoint := place.bucket_endpoint) is not None:
+        options["allow_http"] = urlsplit(endpoint).scheme == "http"
     if (authorities := place.authorities()) is not None:
         options["root_certificate"] = authorities
     return options

@@ -31,9 +31,9 @@ def storage_options(place: ObjectStorage) -> Mapping[str, str]:
         # Its commits are then create-only, as ours are.
         "aws_conditional_put": "etag",
     }
-    if place.endpoint is not None:
-        options["aws_endpoint"] = place.endpoint
-        options["aws_allow_http"] = str(place.endpoint.startswith("http://")).lower()
+    if (endpoint := place.bucket_endpoint) is not None:
+        options["aws_endpoint"] = endpoint
+        options["aws_allow_http"] = str(endpoint.startswith("http://")).lower()
     if place.region is not None:
         options["aws_region"] = place.region
     return options | _keys(place)

@@ -43,6 +43,8 @@ def made(store: dict[str, Any], warehouse: dict[str, Any]) -> Settings:
         ({"session_token": TOKEN, "profile": "p"}, "has a session_token without the keys"),
         ({"kms_key": "arn:aws:kms:x"}, 'kms_key, which counts with encryption = "sse-kms"'),
         ({"kms_key": "k", "encryption": "sse-s3"}, "kms_key, which counts with encryption"),
+        ({"path_style": False, "endpoint": "http://10.0.0.1:9000"}, "no bucket can stand before"),
+        ({"path_style": False, "endpoint": "https://[::1]"}, "no bucket can stand before"),
     ],
 )
 def test_keys_that_contradict_each_other(section: str, keys: dict[str, Any], reason: str) -> None:

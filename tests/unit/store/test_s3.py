@@ -37,14 +37,25 @@ def test_access() -> None:
 
 
 def test_the_rest_of_the_keys() -> None:
-    assert of(endpoint="https://h:1", region="eu-1", path_style=False) == {
+    assert of(endpoint="https://h:1", region="eu-1") == {
+        **LEAST,
         "endpoint": "https://h:1",
         "region": "eu-1",
-        "virtual_hosted_style_request": True,
     }
     assert of(encryption="sse-s3") == {**LEAST, "server_side_encryption": "AES256"}
     kms = {"server_side_encryption": "aws:kms", "sse_kms_key_id": "k"}
     assert of(encryption="sse-kms", kms_key="k") == {**LEAST, **kms}
+
+
+def test_a_bucket_in_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library puts it before Amazon's endpoint itself, and before no other."""
+    hosted = {"virtual_hosted_style_request": True}
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    assert of(path_style=False) == hosted
+    assert of(endpoint="https://h:1", path_style=False) == {**hosted, "endpoint": "https://b.h:1"}
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://environment:2")
+    assert of(path_style=False) == {**hosted, "endpoint": "http://b.environment:2"}
+    assert of() == LEAST, "the library takes it as it is"
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,13 @@ def test_an_endpoint(endpoint: str, plain: str) -> None:
 
 def test_region_and_style() -> None:
     assert of(region="eu-1") == {**LEAST, "aws_region": "eu-1"}
-    assert of(path_style=False) == {**LEAST, "aws_virtual_hosted_style_request": "true"}
+    hosted = {**LEAST, "aws_virtual_hosted_style_request": "true"}
+    assert of(path_style=False) == hosted
+    assert of(path_style=False, endpoint="http://h:1") == {
+        **hosted,
+        "aws_endpoint": "http://b.h:1",
+        "aws_allow_http": "true",
+    }
 
 
 @pytest.mark.parametrize("url", ["abfss://c@a.dfs.core.windows.net/w", "gs://b/w"])
