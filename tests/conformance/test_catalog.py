@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 
-from tests.fixtures.catalogs import KINDS, CatalogPlace
+from tests.fixtures.catalogs import KINDS, CatalogPlace, Described
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.catalog.base import CatalogEntry, CatalogTable, same_place
 from tideline.catalog.names import CatalogName
@@ -117,6 +117,10 @@ class Shop:
         with open_catalog(self.settings) as catalog:
             return catalog.find([self.name(text)]).get(self.name(text))
 
+    def described(self, text: str = "public.orders") -> Described:
+        assert self.place.describe is not None
+        return self.place.describe(self.settings, self.name(text))
+
 
 def table_of(url: str, pipeline: str = "") -> CatalogTable:
     owner = (pipeline, "one", "public.orders") if pipeline else ("", "", "")
@@ -144,6 +148,37 @@ def test_a_table_is_registered_once_and_kept_up_to_date(shop: Shop) -> None:
     assert register(shop.settings).made == {"public.orders": shop.name()}
     assert len({first.fingerprint, second and second.fingerprint}) == 2
     assert register(shop.settings) == Registration()
+
+
+def test_an_entry_shows_comments_and_not_null(shop: Shop) -> None:
+    """And no more those that are gone."""
+    long = "é" * 300
+    fields = [*FIELDS, field("more", "string", f"one\x01\r\n two\n{long}", nullable=False)]
+    shop.make("public.orders", fields, comment="what they\nbought")
+    register(shop.settings)
+    found = shop.described()
+    assert found.comment == "what they\nbought"
+    assert found.columns == {
+        "id": ("long", False, "the key\nof it"),
+        "amount": ("decimal(12,2)", True, ""),
+        "a,b": ("timestamp_ntz", True, ""),
+        "more": ("string", False, f"one\x01\r\n two\n{long}"),
+    }
+    if shop.place.kind == "glue":
+        assert found.shown == {
+            "id": "the key of it",
+            "amount": "",
+            "a,b": "",
+            "more": "one  two " + "é" * 123,
+        }
+    elif shop.place.kind == "unity":
+        assert found.shown == {name: text for name, (*_, text) in found.columns.items()}
+    shop.make("public.orders", [field("id", "long"), field("amount", "decimal(13,2)")], None)
+    register(shop.settings)
+    found = shop.described()
+    assert found.comment == ""
+    assert found.columns == {"id": ("long", True, ""), "amount": ("decimal(13,2)", True, "")}
+    assert found.shown in (None, {"id": "", "amount": ""})
 
 
 def test_only_the_named_tables_are_registered(tmp_path: Path, catalog_place: CatalogPlace) -> None:
@@ -314,12 +349,29 @@ def test_own_entries_are_dropped_and_no_others(shop: Shop) -> None:
 
 
 def test_many_tables_and_a_wide_one(tmp_path: Path, catalog_place: CatalogPlace) -> None:
+    """More names than are asked for one by one, and a schema of several properties."""
     tables = [f"public.t{number}" for number in range(12)]
     shop = Shop(tmp_path, catalog_place, tables)
-    wide = [field(f"column_{number}", "string", "é" * 300) for number in range(60)]
-    for table in tables:
-        shop.make(table, wide, comment="x" * 4_000)
+    comments = {f"column_{number}": f"{number} " + "é" * 300 for number in range(60)}
+    wide = [field(name, "string", text) for name, text in comments.items()]
+    for table in tables[1:]:
+        shop.make(table, [field(f"of_{table[7:]}", "long", table)], comment=f"it is {table}")
+    shop.make(tables[0], wide, comment="x" * 4_000)
     assert len(register(shop.settings).made) == 12
+    found = shop.described(tables[0])
+    assert found.columns == {name: ("string", True, text) for name, text in comments.items()}
+    assert found.comment == "x" * (2_048 if catalog_place.kind == "glue" else 4_000)
+    if catalog_place.kind == "glue":
+        short = {
+            name: text.encode()[:255].decode(errors="ignore") for name, text in comments.items()
+        }
+        assert found.shown == short
+    for table in (tables[1], tables[11]):
+        found = shop.described(table)
+        assert (found.comment, found.columns) == (
+            f"it is {table}",
+            {f"of_{table[7:]}": ("long", True, table)},
+        )
     assert register(shop.settings) == Registration()
     assert unregistered(shop.settings) == Registration()
 

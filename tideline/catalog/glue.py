@@ -26,7 +26,10 @@ _SINGLE_MAX = 10
 """So many names of a database are asked for one by one; of more, all of its entries are read."""
 _COMMENT_MAX = 255
 _DESCRIPTION_MAX = 2_048
+"""Bytes, by "Table API" of Glue's developer guide: it refuses the whole entry for a longer one."""
 _BREAKS = re.compile(r"\s*[\r\n]+\s*")
+_REFUSED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+"""Control characters that no text of Glue's has; one of a column has no line breaks either."""
 _PASSING = ("ThrottlingException", "InternalServiceException", "OperationTimeoutException")
 _WORDS_MAX = 300
 _NO_PROFILES: Mapping[str, Any] = {
@@ -222,7 +225,7 @@ def _entry(found: Mapping[str, Any]) -> CatalogEntry:
 def _input(name: CatalogName, table: CatalogTable) -> dict[str, Any]:
     return {
         "Name": name.table,
-        "Description": table.comment[:_DESCRIPTION_MAX],
+        "Description": _text(table.comment, _DESCRIPTION_MAX),
         "Owner": "tideline",
         "TableType": spark_table.EXTERNAL,
         "PartitionKeys": [],
@@ -232,7 +235,7 @@ def _input(name: CatalogName, table: CatalogTable) -> dict[str, Any]:
                 {
                     "Name": one.name,
                     "Type": hive_type(one.type),
-                    "Comment": _BREAKS.sub(" ", one.comment)[:_COMMENT_MAX],
+                    "Comment": _text(_BREAKS.sub(" ", one.comment), _COMMENT_MAX),
                 }
                 for one in table.columns
             ],
@@ -245,3 +248,8 @@ def _input(name: CatalogName, table: CatalogTable) -> dict[str, Any]:
             },
         },
     }
+
+
+def _text(text: str, bytes_max: int) -> str:
+    """Return as much of the text as Glue permits."""
+    return _REFUSED.sub(" ", text).encode()[:bytes_max].decode(errors="ignore")

@@ -3,7 +3,8 @@
 Hive cannot read such a table: its columns are a placeholder there, and the address is a property of
 the serde, as every reader of these entries knows (Spark, Trino, Athena). AWS Glue has the same
 entries. Sources: `HiveExternalCatalog` of Spark; "Synchronize Delta Lake metadata" of Athena's user
-guide; `test_an_entry_is_as_spark_writes_one` compares with a table that Spark has made.
+guide; `test_spark_reads_by_name_what_it_would_have_registered_alike` compares with an entry that
+Spark has made.
 """
 
 from __future__ import annotations

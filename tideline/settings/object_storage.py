@@ -135,7 +135,7 @@ class ObjectStorage(Section, shared=True):
             raise ValueError('has a kms_key, which counts with encryption = "sse-kms" only')
         if not self.path_style and is_ip_address(split_url(self.endpoint or "").hostname or ""):
             raise ValueError(
-                "has path_style = false and an IP address as endpoint: no bucket can stand before it"
+                "has path_style = false and an address as endpoint: no bucket can stand before it"
             )
         if self.in_object_store and not self.in_s3 and self.has_access:
             given = ", ".join(name for name in ACCESS if name in self.model_fields_set)
