@@ -29,6 +29,7 @@ from tideline.planner.registration import (
     unregistered,
 )
 from tideline.settings import Settings, make_settings
+from tideline.settings.object_storage import ACCESS, ObjectStorage
 from tideline.warehouse.base import TableColumn
 
 
@@ -55,13 +56,13 @@ class Shop:
     def __init__(
         self,
         root: Path,
-        place: CatalogPlace,
+        catalog: CatalogPlace,
         tables: Sequence[str] = ("public.orders",),
         *,
         names: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> None:
-        self.place = place
+        self.place = catalog
         self.schema = f"t{uuid.uuid4().hex[:12]}"
         self.history = History(root, **others)
         self.tables = tables
@@ -77,10 +78,10 @@ class Shop:
             {
                 "pipeline": old.pipeline,
                 "source": {"url": "postgresql://nobody@127.0.0.1:1/shop"},
-                "store": {"url": old.store.url},
+                "store": given(old.store),
                 "warehouse": {
-                    "url": old.warehouse.url,
                     "region": "eu-west-1",
+                    **given(old.warehouse_storage),
                     "catalog": {**self.place.keys, **names},
                 },
                 "tables": tables or {},
@@ -120,6 +121,11 @@ class Shop:
     def described(self, text: str = "public.orders") -> Described:
         assert self.place.describe is not None
         return self.place.describe(self.settings, self.name(text))
+
+
+def given(place: ObjectStorage) -> dict[str, Any]:
+    """A section's address, and the keys that say how it is reached."""
+    return {name: getattr(place, name) for name in place.model_fields_set & {"url", *ACCESS}}
 
 
 def table_of(url: str, pipeline: str = "") -> CatalogTable:

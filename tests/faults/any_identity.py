@@ -2,18 +2,22 @@
 
 The server knows one key. Here each request is signed again with that one, so that what a client
 gets from a profile, from STS or from a metadata service need not be known to the server. What a
-request asks for of encryption is kept as well, and not passed on: the server has no KMS.
+request asks for of encryption is kept as well, and not passed on: the server has no KMS. A bucket
+in the name of the host, below `DOMAIN`, is passed on in the path; the same service is the proxy by
+which clients find such a host.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from devtools.services.s3 import REGION, S3Server
 from tests.faults.s3_faults import Answer, Request, S3Faults
 
+DOMAIN = "s3.test"
 _ENCRYPTION = "x-amz-server-side-encryption"
 _KMS_KEY = f"{_ENCRYPTION}-aws-kms-key-id"
 _PASSED_ON = ("content-type", "if-match", "if-none-match", "range")
@@ -22,9 +26,11 @@ _IDENTITY = re.compile(r"Credential=([^/]+)/")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A request: of whom, and what it asks for. ``writes``: it makes an object, or begins to."""
+    """A request: of whom, and what it asks for. ``writes``: it makes an object, or begins to.
+    ``host`` is that of its header, without the port."""
 
     method: str
+    host: str
     bucket: str
     key: str
     client: str
@@ -44,11 +50,14 @@ class AnyIdentity(S3Faults):
 
     def send(self, request: Request) -> Answer:
         sent = {name.lower(): value for name, value in request.headers}
+        host = sent["host"].partition(":")[0]
+        request = _in_path(request, host)
         found = _IDENTITY.search(sent.get("authorization", ""))
         query = request.target.partition("?")[2]
         self.requests.append(
             Seen(
                 request.method,
+                host,
                 request.bucket,
                 request.key,
                 sent.get("user-agent", ""),
@@ -96,6 +105,17 @@ class AnyIdentity(S3Faults):
             tuple(headers.items()),
             body,
         )
+
+
+def _in_path(request: Request, host: str) -> Request:
+    """The request with its bucket in the path."""
+    parts = urlsplit(request.target)  # A client of a proxy writes the whole address.
+    target = parts._replace(scheme="", netloc="").geturl()
+    if not host.endswith(f".{DOMAIN}"):
+        return replace(request, target=target)
+    bucket = host.removesuffix(f".{DOMAIN}")
+    key = unquote(parts.path).lstrip("/")
+    return replace(request, bucket=bucket, key=key, target=f"/{bucket}{target}")
 
 
 def _unchunked(body: bytes) -> bytes:

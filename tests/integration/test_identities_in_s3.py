@@ -1,11 +1,12 @@
-"""By whom store and warehouse in S3 are asked, and for which encryption: each of the three clients
-(the store's, the reader of tables, Spark's), for each place apart, in a process of its own whose
-environment has what it has in production.
+"""By whom store and warehouse in S3 are asked, under which host, and for which encryption: each of
+the three clients (the store's, the reader of tables, Spark's), for each place apart, in a process
+of its own whose environment has what it has in production.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import uuid
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from devtools.services.s3 import REGION, S3Server
-from tests.faults.any_identity import AnyIdentity, Seen
+from tests.faults.any_identity import DOMAIN, AnyIdentity, Seen
 from tests.fixtures.aws_identities import INSTANCE, TOKEN, WEB, WEB_TOKEN, AwsIdentities
 from tests.fixtures.certificates import make_authority
 from tests.fixtures.settings import as_toml
@@ -90,7 +91,20 @@ def asked(
         "merge": {"driver_memory": "1g"},
     }
     config.write_text(as_toml(values))
-    inherited = {n: v for n, v in os.environ.items() if not n.startswith("AWS_")}
+    hosts = folder / "hosts"
+    hosts.write_text(
+        "".join(
+            f"127.0.0.1 {name}\n"
+            for name in ("localhost", platform.node(), *(f"{one}.{DOMAIN}" for one in buckets))
+        )
+    )
+    # No resolver of the machine knows the domain: Java reads that file, Rust goes by the proxy.
+    inherited = {
+        **{n: v for n, v in os.environ.items() if not n.startswith("AWS_")},
+        "JAVA_TOOL_OPTIONS": f"-Djdk.net.hosts.file={hosts}",
+        "HTTP_PROXY": server.endpoint,
+        "NO_PROXY": "127.0.0.1",
+    }
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(config)],
         cwd=ROOT,
@@ -137,13 +151,27 @@ def encryptions(found: list[Seen]) -> set[tuple[str, str | None, str | None]]:
     }
 
 
+def hosts(found: list[Seen]) -> dict[str, set[str]]:
+    """Each client with the hosts that it asked, in which a bucket's name is ``bucket``. The reader
+    of tables and the store's client have one library: what they ask for tells them apart."""
+    seen: dict[str, set[str]] = {}
+    for one in found:
+        reader = "reader" if "_delta_log" in one.key else "store"
+        who = JAVA if JAVA in one.client else reader
+        if one.key:  # A list has its place in the query.
+            seen.setdefault(who, set()).add(one.host.replace(one.bucket, "bucket"))
+    return seen
+
+
 def test_profiles_and_encryption_of_each_place(s3_of_all: AnyIdentity, tmp_path: Path) -> None:
-    """The default profile is neither's. Parts of a large object and reads carry no such header."""
+    """The default profile is neither's. Parts of a large object and reads carry no such header. The
+    warehouse has its bucket in the name of the host."""
+    hosted = {"endpoint": f"http://{DOMAIN}:{s3_of_all.port}", "path_style": False}
     store, warehouse = asked(
         s3_of_all,
         tmp_path,
         {"profile": "one", "encryption": "sse-kms", "kms_key": "arn:aws:kms:k"},
-        {"profile": "two", "encryption": "sse-s3"},
+        {"profile": "two", "encryption": "sse-s3", **hosted},
         profiles(tmp_path, default="AKIADEFAULT", one="AKIAONE", two="AKIATWO"),
     )
     assert by(store) == {(JAVA, "AKIAONE"), (RUST, "AKIAONE")}
@@ -153,11 +181,30 @@ def test_profiles_and_encryption_of_each_place(s3_of_all: AnyIdentity, tmp_path:
     for place in (store, warehouse):
         begun = {JAVA in one.client for one in place if one.method == "POST" and one.writes}
         assert begun == {True, False}, "neither client has written in several requests"
+    for place, host in ((store, "127.0.0.1"), (warehouse, f"bucket.{DOMAIN}")):
+        assert hosts(place) == {who: {host} for who in (JAVA, "store", "reader")}
+
+
+KEY = {"access_key_id": "AKIAKEY", "secret_access_key": "canary"}
+"""Of the warehouse, where the environment's identity is the store's alone."""
+
+
+def check_identities(
+    found: tuple[list[Seen], list[Seen]], identity: str, own: Mapping[str, str]
+) -> None:
+    """The store is asked by ``identity``, the warehouse too or by its own key, and each by all."""
+    store, warehouse = found
+    mine = own.get("access_key_id", identity)
+    assert by(store) == {(JAVA, identity), (RUST, identity)}
+    assert by(warehouse) == {(JAVA, mine), (RUST, mine)}
+    assert {one.token for one in store} == {TOKEN}
+    assert {one.token for one in warehouse} == {None if own else TOKEN}
 
 
 @pytest.mark.long
-def test_a_web_identity(s3_of_all: AnyIdentity, tmp_path: Path) -> None:
-    """Of the environment, for both places; a profile on the machine is not taken instead."""
+@pytest.mark.parametrize("own", [{}, KEY], ids=["both", "a key for the warehouse"])
+def test_a_web_identity(s3_of_all: AnyIdentity, tmp_path: Path, own: dict[str, str]) -> None:
+    """Of the environment; a profile on the machine is not taken instead."""
     token = tmp_path / "token"
     token.write_text(WEB_TOKEN)
     authority = make_authority(tmp_path)
@@ -171,15 +218,21 @@ def test_a_web_identity(s3_of_all: AnyIdentity, tmp_path: Path) -> None:
             "AWS_ENDPOINT_URL_STS": f"https://127.0.0.1:{sts.port}",
         }
         trusted = {"ca_file": str(authority.file)}
-        found = asked(s3_of_all, tmp_path, trusted, trusted, environment)
+        found = asked(s3_of_all, tmp_path, trusted, {**trusted, **own}, environment)
         assert set(aws.asked) == {"arn:aws:iam::1:role/tideline"}
-    for place in found:
-        assert by(place) == {(JAVA, WEB), (RUST, WEB)}
-        assert {one.token for one in place} == {TOKEN}
+    check_identities(found, WEB, own)
 
 
-@pytest.mark.long
-def test_the_role_of_an_instance(s3_of_all: AnyIdentity, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "own",
+    [
+        pytest.param({}, id="both", marks=pytest.mark.long),
+        pytest.param(KEY, id="a key for the warehouse"),
+    ],
+)
+def test_the_role_of_an_instance(
+    s3_of_all: AnyIdentity, tmp_path: Path, own: dict[str, str]
+) -> None:
     """Java's client and Rust's have a variable each for another address of the service."""
     with AwsIdentities() as aws:
         environment = {
@@ -188,8 +241,6 @@ def test_the_role_of_an_instance(s3_of_all: AnyIdentity, tmp_path: Path) -> None
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": aws.endpoint,
             "AWS_METADATA_ENDPOINT": aws.endpoint,
         }
-        found = asked(s3_of_all, tmp_path, {}, {}, environment)
+        found = asked(s3_of_all, tmp_path, {}, own, environment)
         assert set(aws.asked) == {"role"}
-    for place in found:
-        assert by(place) == {(JAVA, INSTANCE), (RUST, INSTANCE)}
-        assert {one.token for one in place} == {TOKEN}
+    check_identities(found, INSTANCE, own)

@@ -11,9 +11,8 @@ import pytest
 import tideline_console.merge
 from devtools.services.hive import HiveServer
 from tests.conformance.test_catalog import Shop
-from tests.fixtures.catalogs import CatalogPlace
+from tests.fixtures.catalogs import CatalogPlace, hive_entry
 from tests.fixtures.parts import Row, Shaped, schema_of
-from tests.integration.test_catalog_in_spark import entries
 from tests.spark.test_descriptions import say
 from tests.spark.test_rebuild import Rebuilder
 from tideline.contract.modes import Mode
@@ -36,7 +35,7 @@ def shop(tmp_path: Path, hive_server: HiveServer) -> Shop:
 
 def columns(shop: Shop) -> dict[str, tuple[bool, str]]:
     """What the entry has of each of the source's columns: whether it may be NULL, its comment."""
-    text = entries(shop, shop.name()).parameters["spark.sql.sources.schema"]
+    text = hive_entry(shop.settings, shop.name()).parameters["spark.sql.sources.schema"]
     return {
         one["name"]: (one["nullable"], one["metadata"].get("comment", ""))
         for one in json.loads(text)["fields"]
@@ -90,7 +89,7 @@ def test_what_the_source_changes_is_in_the_entry_after_the_next_merge(
     history.commit(Row(ORDERS, "c", {"id": 2}), states=say(history, "ours", {"id": "the key"}))
     merge()
     assert columns(shop) == {"id": (False, "the key")}
-    assert entries(shop, shop.name()).parameters["comment"] == "ours"
+    assert hive_entry(shop.settings, shop.name()).parameters["comment"] == "ours"
 
     wider = schema_of(ORDERS, {"number": "int64", "status": "string"}, ["number"])
     steps = (
@@ -103,7 +102,7 @@ def test_what_the_source_changes_is_in_the_entry_after_the_next_merge(
     )
     merge()
     assert columns(shop) == {"number": (False, "n"), "status": (True, "")}
-    assert "comment" not in entries(shop, shop.name()).parameters
+    assert "comment" not in hive_entry(shop.settings, shop.name()).parameters
     assert not unregistered(shop.settings).made
 
 
@@ -114,6 +113,6 @@ def test_a_rebuild_in_another_mode_is_in_the_entry(shop: Shop, spark: SparkSessi
     _, steps = Rebuilder(shop.history, spark).all(Mode.HISTORY)
     assert steps[-1] == "applied"
     assert list(register(shop.settings, [ORDERS]).made) == [ORDERS]
-    text = entries(shop, shop.name()).parameters["spark.sql.sources.schema"]
+    text = hive_entry(shop.settings, shop.name()).parameters["spark.sql.sources.schema"]
     assert "_tl_valid_from" in text, "a column of the new mode"
     assert not unregistered(shop.settings).made

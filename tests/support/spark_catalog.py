@@ -1,6 +1,6 @@
 """A plain Spark session on a Hive metastore, in a process of its own: what a reader of the
-warehouse has. ``python spark_catalog.py JARS URL SCRATCH``: statements, one a line, on stdin; for
-each a line of JSON with its rows, or its error, on stdout."""
+warehouse has. ``python spark_catalog.py SETTINGS``, which are JSON: statements, one a line, on
+stdin; for each a line of JSON with its rows, or its error, on stdout."""
 
 from __future__ import annotations
 
@@ -11,14 +11,9 @@ from pyspark.sql import SparkSession
 
 
 def main() -> None:
-    jars, url, scratch = sys.argv[1:]
     settings = {
-        "spark.jars": jars,
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.catalogImplementation": "hive",
-        "spark.hadoop.hive.metastore.uris": url,
-        "spark.sql.warehouse.dir": scratch,
+        **json.loads(sys.argv[1]),
+        # A few rows, quickly.
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
