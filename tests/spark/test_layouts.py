@@ -1,8 +1,10 @@
+# ruff: noqa: S608  statements are made of constants
 """Tables that are partitioned or clustered hold the same rows as plain ones, whatever happens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +14,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
+from devtools.services.s3 import S3Server
 from tests.conformance.targets import REWRITE, THRESHOLDS
 from tests.fixtures.hostile_names import NAMES, VARIABLE, one_case
+from tests.fixtures.object_storage import place_in
 from tests.fixtures.parts import Emptied, Event, History, Row, Shaped, schema_of
 from tests.spark.test_rebuild import Rebuilder
 from tideline.contract.errors import Misconfigured
@@ -23,6 +27,8 @@ from tideline.contract.receipt import Outcome
 from tideline.contract.steps import ColumnStep, StepKind
 from tideline.contract.table_layout import TableLayout
 from tideline.settings.tables import TableSettings
+from tideline.store.objects import open_store
+from tideline.warehouse.access import storage_options
 from tideline_console.plan import run as show_plan
 from tideline_console.status import read_status
 from tideline_console.status import run as show_status
@@ -225,6 +231,77 @@ def test_partition_columns_of_every_name(
     assert rows(history, spark, wide) == rows(history, spark, plain)
     made = DeltaTable(history.target(wide).removeprefix("file://"))
     assert made.metadata().partition_columns == list(names)
+
+
+def test_texts_of_every_kind_are_partitions_in_s3(
+    tmp_path: Path, s3: S3Server, spark_on_s3: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders are names of objects there: escaped once more, or not, by each client in its way."""
+    texts = [*HOSTILE, " ", "a b", "+", "a+b", ".", "~", "%", "%252F", "?x#y&z", "\\", "é/é"]
+    with_vectors, without = "public.with", "public.without"
+    tables = {
+        with_vectors: {"partition_by": ["status"]},
+        without: {"partition_by": ["status"], "deletion_vectors": False},
+    }
+    history = History(tmp_path, tables=tables, place=place_in(s3))
+
+    def merge(*changes: Row) -> None:
+        events = [replace(one, table=table) for table in tables for one in changes]
+        history.commit(*events)
+        found = history.merge(spark_on_s3).tables
+        assert {(one.outcome, one.error) for one in found} == {(Outcome.APPLIED, None)}
+
+    for table in tables:
+        history.commit(Shaped(msgspec.structs.replace(SCHEMA, table=table)))
+    # Two rows in each partition, of which one stays where it is; all others move by one.
+    twice = [*enumerate(texts), *enumerate(texts, start=len(texts))]
+    merge(*(order("c", key, text) for key, text in twice))
+    moved = dict(enumerate(texts[1:] + texts[:1]))
+    merge(*(order("u", key, text, "moved") for key, text in moved.items()))
+    expected = {
+        **{key: (text, "") for key, text in twice},
+        **{key: (text, "moved") for key, text in moved.items()},
+    }
+    place = history.settings.warehouse_storage
+    monkeypatch.setattr("tideline_spark.formats.delta.files.VACUUM_HOURS_MIN", 0)
+    for table in tables:
+        url = history.target(table)
+        files = open_target(spark_on_s3.newSession(), url).files
+        for _ in range(2):
+            assert by_spark(history, spark_on_s3, table) == expected
+            made = DeltaTable(url, storage_options=dict(storage_options(place)))
+            assert by_sql(made) == expected, "deltalake, by SQL"
+            for text in texts:
+                wanted = {key: one for key, one in expected.items() if one[0] == text}
+                assert by_sql(made, text) == wanted, "with a filter"
+            if table == without:
+                rows = made.to_pyarrow_table().to_pylist()
+                assert by_key(rows) == expected, "deltalake, by pyarrow"
+            # Once more when all that is live lies in new files, and no old one is left.
+            files.rewrite(THRESHOLDS, REWRITE)
+            files.vacuum(0)
+    kept = set(open_store(history.settings.warehouse_store()).list(""))
+    print(sorted(kept))
+
+
+def by_key(rows: Iterable[Mapping[str, Any]]) -> dict[int, tuple[str | None, str]]:
+    return {row["id"]: (row["status"], row["note"]) for row in rows}
+
+
+def by_spark(
+    history: History, spark: SparkSession, table: str
+) -> dict[int, tuple[str | None, str]]:
+    return by_key(history.rows(spark, table))
+
+
+def by_sql(made: DeltaTable, *status: str | None) -> dict[int, tuple[str | None, str]]:
+    """By deltalake; those in one partition alone, if one is given."""
+    where = ""
+    for text in status:
+        literal = "'" + str(text).replace("'", "''") + "'"
+        where = "WHERE status IS NULL" if text is None else f"WHERE status = {literal}"
+    found = QueryBuilder().register("t", made).execute(f"SELECT id, status, note FROM t {where}")
+    return by_key(pa.table(found.read_all()).to_pylist())
 
 
 def choose(history: History, **settings: Any) -> None:
