@@ -173,26 +173,27 @@ def day(tmp_path: Path) -> Iterator[Day]:
             shell.close()
 
 
-def readers_of(steps: list[Step], day: Day) -> None:
-    """Have the README's ``readers`` in the day's folder: made by its own lines, kept in the cache
-    under what they say."""
-    reported = "\n".join(step.command for step in steps)
+def installed_readers() -> Path:
+    """The README's ``readers``, an environment with DuckDB and Polars: made by its own lines, kept
+    in the cache under what they say."""
+    commands = [step.command for step in steps_of(README) if step.command.startswith(READERS)]
+    reported = "\n".join(commands)
     kept = cache_folder() / f"readers-{hashlib.sha256(reported.encode()).hexdigest()[:16]}"
     if not kept.is_dir():
         work = cache_folder() / f"readers.{os.getpid()}"
         work.mkdir()
-        for step in steps:
-            subprocess.run(["bash", "-ec", step.command], cwd=work, check=True, timeout=PATIENCE_S)
+        for command in commands:
+            subprocess.run(["bash", "-ec", command], cwd=work, check=True, timeout=PATIENCE_S)
         rename_into_place(work / "readers", kept)
         work.rmdir()
-    # Its programs name the folder that it was made in; the README's lines start Python alone.
-    (day.folder / "readers").symlink_to(kept)
+    return kept
 
 
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_each_command_prints_what_the_readme_says(day: Day, *, whole: bool) -> None:
     steps = steps_of(README)
-    readers_of([step for step in steps if step.command.startswith(READERS)], day)
+    # Its programs name the folder that it was made in; the README's lines start Python alone.
+    (day.folder / "readers").symlink_to(installed_readers())
     skipped = INSTALLED + READERS + (() if whole else STARTS_SPARK)
     for step in steps:
         if not step.command.startswith(skipped):

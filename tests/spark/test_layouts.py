@@ -262,14 +262,14 @@ def test_texts_of_every_kind_are_partitions_in_s3(
         **{key: (text, "") for key, text in twice},
         **{key: (text, "moved") for key, text in moved.items()},
     }
-    place = history.settings.warehouse_storage
+    options = dict(storage_options(history.settings.warehouse_storage))
     monkeypatch.setattr("tideline_spark.formats.delta.files.VACUUM_HOURS_MIN", 0)
     for table in tables:
         url = history.target(table)
         files = open_target(spark_on_s3.newSession(), url).files
         for _ in range(2):
             assert by_spark(history, spark_on_s3, table) == expected
-            made = DeltaTable(url, storage_options=dict(storage_options(place)))
+            made = DeltaTable(url, storage_options=options)
             assert by_sql(made) == expected, "deltalake, by SQL"
             for text in texts:
                 wanted = {key: one for key, one in expected.items() if one[0] == text}
@@ -280,8 +280,11 @@ def test_texts_of_every_kind_are_partitions_in_s3(
             # Once more when all that is live lies in new files, and no old one is left.
             files.rewrite(THRESHOLDS, REWRITE)
             files.vacuum(0)
-    kept = set(open_store(history.settings.warehouse_store()).list(""))
-    print(sorted(kept))
+        _, _, folder = url.partition("/warehouse/")
+        kept = open_store(history.settings.warehouse_store()).list(folder)
+        kept = [key for key in kept if "/status=" in key and key.endswith(".parquet")]
+        assert len({key.rpartition("/")[0] for key in kept}) == len(texts)
+        assert len(kept) == len(DeltaTable(url, storage_options=options).file_uris())
 
 
 def by_key(rows: Iterable[Mapping[str, Any]]) -> dict[int, tuple[str | None, str]]:

@@ -1,8 +1,13 @@
 """Tables for named readers: what one misreads is not switched on. Proven by deltalake, which
-refuses deletion vectors and widened types, and shows NULL in columns that were renamed."""
+refuses deletion vectors and widened types, and shows NULL in columns that were renamed; and what
+DuckDB and Polars make of each feature."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +15,11 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.fixtures.parts import History, Row, Shaped, schema_of
+from tests.integration.test_first_day import installed_readers
+from tests.spark.test_layouts import HOSTILE
 from tests.spark.test_rebuild import ORDERS, Rebuilder
 from tideline.contract.modes import Mode
-from tideline.contract.readers import Feature
+from tideline.contract.readers import READERS, Feature
 from tideline.contract.receipt import Outcome
 from tideline.contract.schema import TableSchema
 from tideline.contract.steps import ColumnStep, StepKind
@@ -143,3 +150,100 @@ def test_a_step_that_no_plan_foresaw_is_refused_by_the_job(
     assert (receipt.outcome, receipt.error_kind) == (Outcome.FAILED, "Misconfigured")
     assert "typeWidening, which a reader in the settings lacks" in str(receipt.error)
     assert len(by_spark(history, spark, "id")) == 8
+
+
+# -- DuckDB and Polars ---------------------------------------------------------------------------
+
+OTHERS: dict[str, tuple[tuple[str, ...], dict[str, str], tuple[Any, Any]]] = {
+    "vectors": ((Feature.DELETION_VECTORS,), {"n": "int32"}, (1, 2)),
+    "named": ((Feature.COLUMN_MAPPING,), {"a b": "string"}, ("x", "y")),
+    "renamed": ((Feature.COLUMN_MAPPING,), {"n": "int32"}, (1, 2)),
+    "wider": ((Feature.TYPE_WIDENING,), {"n": "int32"}, (1, 2**40)),
+    "local": ((Feature.TIMESTAMP_NTZ,), {"n": "timestamp_ntz"}, (datetime(2024, 1, 1), None)),
+    "parts": ((), {"status": "string", "n": "int32"}, (1, 2)),
+    "mapped_parts": ((Feature.COLUMN_MAPPING,), {"status": "string", "a b": "string"}, ("x", "y")),
+}
+"""By table the feature that it needs, its columns besides the key, and values of the last one
+before and after. Each has older rows in old files; ``parts`` has folders of every kind."""
+PARTITIONED = ("parts", "mapped_parts")
+LATER = {
+    "renamed": ({"m": "int32"}, ColumnStep(StepKind.RENAME, "m", was="n")),
+    "wider": ({"n": "int64"}, ColumnStep(StepKind.WIDEN, "n", type="int64")),
+}
+"""By table its columns later, and the step to them."""
+
+
+def tables_of_each_feature(root: Path, spark: SparkSession) -> History:
+    vectors = {
+        f"public.{name}": {
+            "deletion_vectors": name == "vectors",
+            **({"partition_by": ["status"]} if name in PARTITIONED else {}),
+        }
+        for name in OTHERS
+    }
+    history = History(root, tables=vectors)
+
+    def rows(name: str, columns: dict[str, str], which: int, *keys: int) -> list[Row]:
+        value = OTHERS[name][2][which]
+        last = list(columns)[-1]
+        return [
+            Row(
+                f"public.{name}",
+                "u" if which else "c",
+                {"id": key, "status": HOSTILE[key % len(HOSTILE)], last: value},
+            )
+            for key in keys
+        ]
+
+    for name, (_, columns, _) in OTHERS.items():
+        schema = schema_of(f"public.{name}", {"id": "int64", **columns}, ["id"])
+        history.commit(Shaped(schema), *rows(name, columns, 0, *range(len(HOSTILE))))
+    history.merge(spark)
+    for name, (_, columns, _) in OTHERS.items():
+        columns, *steps = LATER.get(name, (columns,))
+        schema = schema_of(f"public.{name}", {"id": "int64", **columns}, ["id"])
+        history.commit(*([Shaped(schema, tuple(steps))] if steps else ()))
+        history.commit(*rows(name, columns, 1, 1, 2, 3))
+    assert {one.outcome for one in history.merge(spark).tables} == {Outcome.APPLIED}
+    return history
+
+
+@pytest.mark.long
+def test_duckdb_and_polars_read_what_they_are_said_to(tmp_path: Path, spark: SparkSession) -> None:
+    """And what they are said to lack they refuse, or misread."""
+    history = tables_of_each_feature(tmp_path, spark)
+    asked, expected = {}, {}
+    for name, (features, columns, _) in OTHERS.items():
+        target = history.target(f"public.{name}").removeprefix("file://")
+        last = list(LATER.get(name, (columns,))[0])
+        asked[name] = (target, ["id", *last])
+        rows = history.rows(spark, f"public.{name}")
+        expected[name] = sorted(
+            [[row["id"], *(row[one] for one in last)] for row in rows], key=repr
+        )
+        found = set(DeltaTable(target).protocol().reader_features or ())
+        assert found & set(Feature) == set(features)
+    python = installed_readers() / "bin" / "python"
+    for reader in ("duckdb", "polars"):
+        done = subprocess.run(
+            [python, "tests/support/other_readers.py", reader],
+            input=json.dumps(asked),
+            env={**os.environ, "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr[-4_000:]
+        answers = json.loads(done.stdout)
+        for name, (features, *_) in OTHERS.items():
+            answer = answers[name]
+            rows = sorted(answer, key=repr) if isinstance(answer, list) else answer
+            lacks = [
+                one
+                for one in features
+                if READERS[reader].lacks(Feature(one), partitioned=name in PARTITIONED)
+            ]
+            same = rows == json.loads(json.dumps(expected[name], default=str))
+            print(reader, name, lacks, same, "" if same else str(answer)[:600])
+    raise AssertionError("look")
