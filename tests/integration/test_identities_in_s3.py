@@ -22,6 +22,7 @@ from tests.fixtures.aws_identities import INSTANCE, TOKEN, WEB, WEB_TOKEN, AwsId
 from tests.fixtures.certificates import make_authority
 from tests.fixtures.settings import as_toml
 from tests.fixtures.tls_front import TlsFront
+from tideline.cache import cache_folder
 from tideline.java import java_home
 from tideline.warehouse.s3_jars import find_s3_jar_set
 
@@ -104,6 +105,7 @@ def asked(
         "JAVA_TOOL_OPTIONS": f"-Djdk.net.hosts.file={hosts}",
         "HTTP_PROXY": server.endpoint,
         "NO_PROXY": "127.0.0.1",
+        "TIDELINE_CACHE": str(cache_folder()),  # With jars that no home of a test has.
     }
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(config)],
