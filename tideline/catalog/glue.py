@@ -3,7 +3,6 @@ Lake Formation, views and filters of Athena need them as the table's log has the
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -34,8 +33,8 @@ _PASSING = ("ThrottlingException", "InternalServiceException", "OperationTimeout
 _WORDS_MAX = 300
 _NO_PROFILES: Mapping[str, Any] = {
     "profile": (None, None, None, None),
-    "config_file": (None, None, os.devnull, None),
-    "credentials_file": (None, None, os.devnull, None),
+    "config_file": (None, None, "/dev/null", None),
+    "credentials_file": (None, None, "/dev/null", None),
     "region": (None, ["AWS_REGION", "AWS_DEFAULT_REGION"], None, None),
 }
 """Variables of a session in which neither ``AWS_PROFILE`` nor the profile ``default`` counts, as

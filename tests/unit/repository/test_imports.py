@@ -72,6 +72,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.contract.json_schemas": frozenset({"sys"}),
     "tideline.settings": frozenset({"os", "pydantic_settings"}) | SETTINGS_FILE,
     "tideline.settings.catalog": frozenset({"string"}),
+    "tideline.settings.object_storage": frozenset({"os"}),  # AWS's variable with an endpoint.
     "tideline.settings.reference": frozenset({"sys"}),
     # Drivers.
     "tideline.aws_profile": frozenset({"botocore.exceptions", "botocore.session"}),
