@@ -126,9 +126,9 @@ READERS: dict[str, KnownReader] = {
     ),
     "polars": KnownReader(
         _reads(_VECTORS, _LOCAL),
-        Evidence.DOCUMENTED,
-        "polars 2.1.0, io/delta/_dataset.py: its supported features; it names the others that a"
-        " table needs, and refuses it",
+        Evidence.RUN,
+        "polars 2.1.0 with deltalake 1.6.6: it names the other features that a table needs, and"
+        " refuses it",
     ),
     "redshift-spectrum": KnownReader(
         _reads(),
