@@ -12,6 +12,7 @@ import pytest
 from devtools.services.valkey import ValkeyServer
 from tests.airflow.no_source import NoSource
 from tests.airflow.stub_worker import StubWorker
+from tests.airflow.task_log import TaskLog, logged
 from tests.fixtures.settings import as_toml
 from tideline.settings import Settings, load_settings
 
@@ -57,3 +58,12 @@ def worker(settings: Settings) -> Iterator[StubWorker]:
     """A worker that takes requests and finishes each at once, unless told otherwise."""
     with StubWorker(settings) as stub:
         yield stub
+
+
+@pytest.fixture
+def task_log(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> Iterator[TaskLog]:
+    """What the tasks of a test log."""
+    with logged(caplog, capfd) as found:
+        yield found

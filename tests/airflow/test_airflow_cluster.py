@@ -12,6 +12,7 @@ import pytest
 
 from devtools.services.spark_cluster import SparkCluster
 from tests.airflow.task_context import TaskContext
+from tests.airflow.task_log import TaskLog
 from tests.faults.every_mode import EveryMode
 from tests.fixtures.settings import as_toml
 from tideline.contract.errors import Misconfigured
@@ -52,7 +53,7 @@ def test_a_connection_to_a_cluster(
     tables: EveryMode,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    task_log: TaskLog,
 ) -> None:
     """In files that all of it sees: refused until the settings say so, then merged."""
     monkeypatch.setenv("JAVA_HOME", str(java_home()))
@@ -67,5 +68,6 @@ def test_a_connection_to_a_cluster(
         merge.execute(TaskContext(merge, clears=1).values)
         ran = cluster.master.state()["completedapps"]
         assert len(ran) == 2 and {one["memoryperexecutor"] for one in ran} == {512}
-        assert cluster.master.secret_file.read_text() not in caplog.text
+        assert "Spark-Submit cmd: " in task_log.text
+        assert cluster.master.secret_file.read_text() not in task_log.text
     tables.check()

@@ -18,6 +18,7 @@ from airflow.triggers.base import BaseTrigger
 from devtools.services.valkey import ValkeyServer
 from tests.airflow.stub_worker import StubWorker
 from tests.airflow.task_context import FakeRun, TaskContext
+from tests.airflow.task_log import TaskLog
 from tideline import planner
 from tideline.contract.options import Option, OptionKind, options_of
 from tideline.contract.request import (
@@ -346,7 +347,7 @@ def test_an_end_is_told_once(
 
 
 def test_no_key_is_in_what_airflow_shows(
-    config: Path, worker: StubWorker, caplog: pytest.LogCaptureFixture
+    config: Path, worker: StubWorker, task_log: TaskLog
 ) -> None:
     """Rendered templates, logs and XComs. Triggers' arguments are encrypted, and never shown."""
     ask = DumpOperator(
@@ -356,12 +357,13 @@ def test_no_key_is_in_what_airflow_shows(
         key_range={"from": "canary-77"},
         config=str(config),
     )
-    with caplog.at_level("DEBUG"):
-        trigger = deferred(ask)
-        until_answered(ask, worker)
-        result = ask.execute(TaskContext(ask, try_number=2).values)
+    trigger = deferred(ask)
+    until_answered(ask, worker)
+    result = ask.execute(TaskContext(ask, try_number=2).values)
     shown = [getattr(ask, name) for name in ask.template_fields]
-    assert "canary" not in repr((shown, trigger, result)) + caplog.text
+    logged = task_log.text
+    assert f"request {identity_of(TaskContext(ask).values).name}" in logged
+    assert "canary" not in repr((shown, trigger, result)) + logged
 
 
 class WiderRequest(DumpRequest, frozen=True):

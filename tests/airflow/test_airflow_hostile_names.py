@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 
 from tests.airflow.stub_worker import StubWorker, done
 from tests.airflow.task_context import TaskContext
+from tests.airflow.task_log import TaskLog
 from tests.airflow.test_airflow_merge import Submit
 from tests.airflow.test_airflow_merge import plan as planned
 from tests.airflow.test_airflow_merge import submit as submit
@@ -24,6 +24,7 @@ from tideline import planner
 from tideline.contract.printable import printable
 from tideline.contract.request import Answer, DumpRequest, RequestState, TableProgress
 from tideline.contract.schema import TableId
+from tideline_airflow import progress
 from tideline_airflow.assets import MERGED, table_asset
 from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.dag_set import tideline_dags
@@ -40,13 +41,6 @@ FOLDS = re.compile("::(end)?group::")
 """What Airflow's page looks for in each line of a log: it leaves that line out."""
 
 
-def lines_of(caplog: pytest.LogCaptureFixture) -> Iterator[str]:
-    """What our operators logged, by Airflow's own loggers."""
-    for record in caplog.records:
-        if "tideline" in record.name or "airflow.task" in record.name:
-            yield from record.getMessage().split("\n")
-
-
 def hides(line: str) -> bool:
     """Whether something of ``line`` is not seen, or it is not itself; that spark-submit's lines are
     folded is ours to say."""
@@ -54,14 +48,18 @@ def hides(line: str) -> bool:
     return printable(line) != line or (FOLDS.search(line) is not None and not ours)
 
 
-def test_a_dump_of_all(config: Path, worker: StubWorker, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_dump_of_all(
+    config: Path, worker: StubWorker, task_log: TaskLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "TABLES_SHOWN", len(TABLES))  # A line has the first ones alone.
     ask = DumpOperator(task_id="ask", tables=TABLES, config=str(config))
-    with caplog.at_level("INFO"):
-        found = ask.execute(TaskContext(ask).values)
+    found = ask.execute(TaskContext(ask).values)
     assert list(json.loads(json.dumps(found))["tables"]) == TABLES
     (request,) = worker.requests.values()
     assert list(request.tables) == TABLES
-    assert [line for line in lines_of(caplog) if hides(line)] == []
+    shown = task_log.lines()
+    assert [line for line in shown if hides(line)] == []
+    assert all(any(log_line(table) in line for line in shown) for table in TABLES)
 
 
 def test_a_dump_that_fails(config: Path, worker: StubWorker) -> None:
@@ -82,7 +80,7 @@ def test_a_merge(
     config: Path,
     submit: Submit,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    task_log: TaskLog,
 ) -> None:
     def plan(_: object, *, plan_id: str, tables: Any = None) -> Any:
         return replace(planned(plan_id, tables), delayed={n: f"{n} is delayed" for n in TABLES})
@@ -91,16 +89,17 @@ def test_a_merge(
     merge = MergeOperator(task_id="merge", tables=TABLES, config=str(config))
     submit.shall(dict.fromkeys(TABLES, "applied"), dict.fromkeys(TABLES, "failed"))
     context = TaskContext(merge).values
-    with caplog.at_level("INFO"):
-        found = merge.execute(context)
+    found = merge.execute(context)
     assert json.loads(json.dumps(found)) == found and set(found["tables"]) == set(TABLES)
     events = context["outlet_events"][MERGED].asset_alias_events
     assert len({one.dest_asset_key.uri for one in events}) == len(TABLES)
     again = MergeOperator(task_id="again", tables=TABLES, config=str(config))
-    with pytest.raises(AirflowException) as caught, caplog.at_level("INFO"):
+    with pytest.raises(AirflowException) as caught:
         again.execute(TaskContext(again).values)
     assert not hides(str(caught.value))
-    assert [line for line in lines_of(caplog) if hides(line)] == []
+    shown = task_log.lines()
+    assert [line for line in shown if hides(line)] == []
+    assert all(any(f"{log_line(table)} is delayed" in line for line in shown) for table in TABLES)
 
 
 def test_assets_are_plain_and_told_apart() -> None:

@@ -21,6 +21,7 @@ from tests.airflow.chain_source import TABLE, ChainSource, Order
 from tests.airflow.no_source import NoSource
 from tests.airflow.stub_worker import StubWorker
 from tests.airflow.task_context import TaskContext
+from tests.airflow.task_log import TaskLog
 from tests.fixtures.object_storage import place_in
 from tests.fixtures.settings import as_toml
 from tideline.contract.layout import table_path
@@ -105,8 +106,7 @@ def test_a_merge_and_a_repair_tell_no_secret(
     in_s3: Path,
     s3: S3Server,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    capfd: pytest.CaptureFixture[str],
+    task_log: TaskLog,
 ) -> None:
     monkeypatch.setenv(
         "AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[1]"})
@@ -128,8 +128,8 @@ def test_a_merge_and_a_repair_tell_no_secret(
     assert len(lines.submits) >= 2, "no spark-submit was seen"
     assert lines.telling == set()
     shown = [{n: getattr(one, n) for n in type(one).template_fields} for one in (ask, *merges)]
-    printed = capfd.readouterr()
-    for text in (json.dumps(kept, default=str), caplog.text, printed.out, printed.err, str(shown)):
+    assert "Spark-Submit cmd: " in task_log.text
+    for text in (json.dumps(kept, default=str), task_log.text, str(shown)):
         assert s3.secret_access_key not in text
     store = open_store(settings.store)
     for key in store.list(""):

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from tests.airflow.stub_worker import StubWorker
 from tests.airflow.task_context import TaskContext
+from tests.airflow.task_log import TaskLog
 from tests.fixtures.capture import poll
 from tests.fixtures.listener import listener
 from tideline import planner
@@ -303,14 +304,14 @@ def test_airflow_s_own_lineage_has_the_tables(merge: MergeOperator, submit: Subm
 
 
 def test_what_is_pending_is_asked_for(
-    merge: MergeOperator, submit: Submit, worker: StubWorker, caplog: pytest.LogCaptureFixture
+    merge: MergeOperator, submit: Submit, worker: StubWorker, task_log: TaskLog
 ) -> None:
     submit.shall({"public.orders": "applied"}, pending=[["canary-7"], ["canary-8"]])
     assert merge.execute(TaskContext(merge).values)["plans"] == [NAME]
     poll("the worker is asked", lambda: len(worker.requests) == 1)
     [request] = worker.requests.values()
     assert (request.tables, request.keys) == (("public.orders",), (("canary-7",), ("canary-8",)))
-    assert "canary" not in caplog.text
+    assert "Spark-Submit cmd: " in task_log.text and "canary" not in task_log.text
 
 
 def level_of(line: str) -> str:
@@ -623,7 +624,12 @@ def test_a_cluster_has_its_own(
     assert not any("bindAddress" in word for word in call)
 
 
-S3_KEYS = {"access_key_id": "AKIA", "secret_access_key": "canary-of-s3", "region": "eu-1"}
+S3_KEYS = {
+    "access_key_id": "AKIA",
+    "secret_access_key": "canary-of-s3",
+    "session_token": "canary-of-session",
+    "region": "eu-1",
+}
 LOCAL_JOB = {"conn_type": "spark", "host": "local[2]"}
 
 
@@ -638,16 +644,21 @@ def in_s3(merge: MergeOperator, submit: Submit, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_settings_of_s3_reach_the_job_by_its_environment_alone(
-    merge: MergeOperator, in_s3: Submit, caplog: pytest.LogCaptureFixture
+    merge: MergeOperator, in_s3: Submit, tmp_path: Path, task_log: TaskLog
 ) -> None:
-    merge.execute(TaskContext(merge).values)
+    """Neither key nor session token is in a log, a plan, an XCom or an argument."""
+    context = TaskContext(merge)
+    returned = merge.execute(context.values)
     [call], [seen] = in_s3.calls, in_s3.environments
     handed = json.loads(seen["TIDELINE_SPARK_SETTINGS"])
     assert handed["spark.hadoop.fs.s3a.bucket.lake.secret.key"] == "canary-of-s3"
+    assert handed["spark.hadoop.fs.s3a.bucket.lake.session.token"] == "canary-of-session"
     assert call[call.index("--jars") + 1] == "/jars/s3a.jar"
     shown = {name: getattr(merge, name) for name in type(merge).template_fields}
-    for text in (str(call), caplog.text, str(shown)):
-        assert "canary" not in text
+    stored = [path.read_text() for path in (tmp_path / "store").rglob("*.json")]
+    assert "Spark-Submit cmd: " in task_log.text and any("public.orders" in one for one in stored)
+    for text in (call, task_log.text, shown, returned, context.xcoms, stored):
+        assert "canary" not in str(text)
     assert "TIDELINE_SPARK_SETTINGS" not in os.environ
 
 
