@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
+from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook
@@ -256,8 +257,20 @@ def connection_master(conn_id: str) -> str:
 
 def _connected(conn_id: str, deploy_mode: str | None) -> tuple[str, str | None]:
     """Return the master and the deploy mode that the Spark provider takes from the connection, the
-    latter unless ``deploy_mode`` is given."""
-    found = SparkSubmitHook(conn_id=conn_id, deploy_mode=deploy_mode)._connection
+    latter unless ``deploy_mode`` is given.
+
+    Misconfigured for Kubernetes without the provider that knows it.
+    """
+    try:
+        found = SparkSubmitHook(conn_id=conn_id, deploy_mode=deploy_mode)._connection
+    except (NameError, RuntimeError):
+        if getattr(spark_submit, "kube_client", None) is not None:
+            raise
+        raise Misconfigured(
+            f"the connection {conn_id} names a Kubernetes, which Airflow's Spark provider cannot"
+            " use here",
+            hint="install apache-airflow-providers-cncf-kubernetes where Airflow runs its tasks",
+        ) from None
     return str(found["master"]), found["deploy_mode"]
 
 
