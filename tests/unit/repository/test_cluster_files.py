@@ -16,10 +16,11 @@ import yaml
 
 from tests.support.code import nodes
 from tideline.cluster_spark import executor_settings
-from tideline.contract.layout import plan_key, receipt_key
+from tideline.contract.layout import encode_name, plan_key, receipt_key
 from tideline.settings import Merge, Warehouse
 from tideline.spark_versions import spark_line
 from tideline.warehouse.hadoop import place_settings
+from tideline_spark.formats.delta.format import DELTA
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = ROOT / "docs" / "cluster"
@@ -60,16 +61,20 @@ def test_the_program_is_a_job_that_the_image_has(
 def test_the_job_takes_its_arguments(
     application: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parsed by the job itself; the addresses are those that the planner stores a plan under."""
+    """Parsed by the job itself, with a plan's name for PLAN; the addresses are those that the
+    planner stores that plan under."""
     from tideline_spark import merge
 
+    plan = "tideline_merge/manual__1/merge@20261121T120000.000000"
     monkeypatch.setattr(merge, "run_job", lambda *given, **named: 0)
     monkeypatch.setattr(argparse.ArgumentParser, "error", lambda _, text: pytest.fail(text))
-    words = application["spec"]["arguments"]
+    given = application["spec"]["arguments"]
+    assert sum("PLAN" in word for word in given) == 2
+    words = [word.replace("PLAN", encode_name(plan)) for word in given]
     assert merge.main(words) == 0
     options = dict(word.removeprefix("--").split("=", 1) for word in words)
-    assert options["plan"].endswith(f"/{plan_key('shop', 'PLAN')}")
-    assert options["receipt"].endswith(f"/{receipt_key('shop', 'PLAN')}")
+    assert options["plan"].endswith(f"/{plan_key('shop', plan)}")
+    assert options["receipt"].endswith(f"/{receipt_key('shop', plan)}")
 
 
 def test_its_settings_are_ours(
@@ -86,6 +91,27 @@ def test_its_settings_are_ours(
     chain = known[f"spark.hadoop.fs.s3a.bucket.b.{provider}"].split(",")
     known[f"spark.hadoop.fs.s3a.{provider}"] = next(one for one in chain if "WebIdentity" in one)
     assert given == {name: known.get(name) for name in given}
+
+
+def test_a_cluster_s_own_configuration_makes_what_a_job_s_settings_would() -> None:
+    """DEPLOYMENT's two lines, which YARN and EMR need, and the settings that its text names."""
+    page = (ROOT / "docs" / "DEPLOYMENT.md").read_text()
+    place = Warehouse(url="s3://b/w", encryption="sse-kms", kms_key="k")
+    ours = {
+        name.replace(".bucket.b.", "."): value for name, value in place_settings([place]).items()
+    }
+    [block] = re.findall(r"^```\n((?:spark\.hadoop\.\S+ +\S+\n)+)```$", page, re.M)
+    lines = dict(line.split() for line in block.splitlines())
+    assert lines == {name: value for name, value in ours.items() if name.endswith(".impl")}
+    assert len(lines) == 2 and "the two lines" in (ROOT / "docs" / "CLUSTER.md").read_text()
+    named = re.search(r"`(fs\.s3a\.encryption\.algorithm)` and `(\.key)`", page)
+    assert named is not None
+    stem = f"spark.hadoop.{named[1].rpartition('.')[0]}"
+    assert {f"spark.hadoop.{named[1]}", f"{stem}{named[2]}"} <= ours.keys()
+    [provider] = re.findall(r"`(spark\.hadoop\.\S+\.provider)`", page)
+    assert provider in ours
+    [(name, value)] = re.findall(r"`(spark\.delta\.logStore\.\S+)=(\S+)`", page)
+    assert DELTA.settings[name] == DELTA.settings[name.replace(".s3.", ".s3a.")] == value
 
 
 def test_what_the_image_runs_exists(dockerfile: str) -> None:
