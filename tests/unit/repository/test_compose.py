@@ -294,16 +294,39 @@ def interpolated_names(value: str) -> str:
     return " ".join(match["name"] for match in VARIABLE.finditer(value))
 
 
-def test_the_example_names_every_variable_that_must_be_given(compose: dict[str, Any]) -> None:
+def example() -> dict[str, str]:
+    """What `.env.example` sets, and leaves to be filled in."""
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def test_a_new_deployment_has_store_and_warehouse_in_s3(
+    services: dict[str, Service], s3: dict[str, Any]
+) -> None:
+    """One whose `.env` has neither line, as each of 0.1, stays in its volume."""
+    files = example()["COMPOSE_FILE"].split(":")
+    assert files == ["docker-compose.yml", "docker-compose.s3.yml"]
+    assert set(s3["services"]["s3"]["profiles"]) <= set(example()["COMPOSE_PROFILES"].split(","))
+    for name in S3_USERS:
+        for place in ("STORE", "WAREHOUSE"):
+            key = f"TIDELINE_{place}__URL"
+            assert interpolated(services[name]["environment"][key]).startswith("file:///var/lib/")
+            assert interpolated(s3["services"][name]["environment"][key]).startswith("s3://")
+
+
+def test_the_example_names_every_variable_that_must_be_given(
+    compose: dict[str, Any], s3: dict[str, Any]
+) -> None:
     """And only those: a secret that nobody reads is asked of nobody."""
     wanted = {match["name"] for one in compose["x-must-be-given"] if (match := VARIABLE.match(one))}
     secrets = {one["environment"] for one in compose["secrets"].values()}
     # Only the sources of the profiles have an owner whose password is known here, and their images
     # refuse an empty one by themselves.
     assert wanted == secrets - {"SOURCE_OWNER_PASSWORD"}
-    lines = (ROOT / ".env.example").read_text().splitlines()
-    given = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    assert secrets == given.keys() - {"COMPOSE_PROFILES"}
+    own = {"COMPOSE_FILE", "COMPOSE_PROFILES", "S3_ACCESS_KEY_ID"}
+    secrets |= {one["environment"] for one in s3["secrets"].values()}
+    given = example()
+    assert secrets == given.keys() - own
     assert not any(given[name] for name in secrets), "an example secret would be used as it is"
     text = (ROOT / "docker-compose.yml").read_text()
     assert wanted == {match["name"] for match in VARIABLE.finditer(text) if match["kind"] == ":?"}
@@ -502,23 +525,27 @@ def answers(port: int, password: str | None) -> bool:
 
 
 @pytest.mark.parametrize(
-    "files", [["docker-compose.yml"], ["docker-compose.yml", "docker-compose.s3.yml"]], ids=len
+    ("files", "store"),
+    [([], "s3://tideline/store"), (["docker-compose.yml"], "file:///var/lib/tideline/store")],
+    ids=["as the example says", "in a volume"],
 )
-def test_compose_itself_accepts_the_files(tmp_path: Path, files: list[str]) -> None:
+def test_compose_itself_accepts_the_files(tmp_path: Path, files: list[str], store: str) -> None:
     """Where the program is installed; the rules above stand in for it elsewhere."""
+    program = compose_program()
     names = (ROOT / ".env.example").read_text()
     filled = tmp_path / ".env"
     filled.write_text(re.sub(r"^(\w+)=$", r"\1=given", names, flags=re.MULTILINE))
     empty = tmp_path / "empty"
     empty.write_text(names)
-    chosen = [word for file in files for word in ("-f", str(ROOT / file))]
-    more = {"S3_ACCESS_KEY_ID": "id", "S3_SECRET_ACCESS_KEY": "key"}
-    environment = {**os.environ, **(more if len(files) > 1 else {})}
-    program = compose_program()
+    chosen = [word for file in files for word in ("-f", file)]
     for variables, accepted in ((filled, True), (empty, False)):
-        command = [*program, *chosen, "--env-file", str(variables), "config"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        assert ("services:" in done.stdout) == accepted, done.stderr
+        command = [*program, *chosen, "--env-file", str(variables), "config", "--format=json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+        assert (done.returncode == 0) == accepted, done.stderr
+        if accepted:
+            services = json.loads(done.stdout)["services"]
+            assert services["worker"]["environment"]["TIDELINE_STORE__URL"] == store
+            assert ("s3" in services) == store.startswith("s3:")
 
 
 def compose_program() -> list[str]:
