@@ -392,6 +392,10 @@ def test_s3s_key_is_given_to_who_uses_it_and_as_a_secret(
         # Another S3 than this server is no container to wait for.
         wanted = {"condition": "service_healthy", "required": False}
         assert added["depends_on"] == {"s3": wanted}
+        assert added["networks"] == ["default", "s3"]
+    # What is not S3 of it asks for no key.
+    assert s3["services"]["s3"]["networks"] == ["s3"] and s3["networks"].keys() == {"s3"}
+    assert not [name for name, one in services.items() if "networks" in one]
     assert s3["services"]["s3"]["profiles"] == ["s3"] and s3["services"]["s3"]["healthcheck"]
     text = (ROOT / "docker-compose.s3.yml").read_text()
     wanted_names = {match["name"] for match in VARIABLE.finditer(text) if match["kind"] == ":?"}
