@@ -11,6 +11,7 @@ import pytest
 
 from devtools.services.valkey import ValkeyServer
 from tests.airflow.stub_worker import StubWorker
+from tests.airflow.task_log import TaskLog
 from tideline.contract.request import (
     Action,
     Answer,
@@ -102,10 +103,16 @@ def test_a_redis_that_is_away_keeps_no_kill_from_ending(config: Path, valkey: Va
         valkey.start()
 
 
-def test_no_key_is_in_what_is_logged_of_a_trigger() -> None:
+def test_no_key_is_in_what_is_logged_of_a_trigger(
+    config: Path, worker: StubWorker, task_log: TaskLog
+) -> None:
     request = DumpRequest("run/1", ("public.orders",), keys=(("canary-77",),))
-    trigger = DumpTrigger(encode_request(request).decode(), {})
+    trigger = make(config)
+    trigger.request = encode_request(request).decode()
     assert repr(trigger) == "<DumpTrigger run/1>"
+    assert run(trigger)["status"] == "final"
+    assert worker.requests["run/1"].keys == (("canary-77",),)
+    assert "run/1" in task_log.text and "canary" not in task_log.text
 
 
 def test_it_fires_with_the_final_answer(config: Path, worker: StubWorker) -> None:

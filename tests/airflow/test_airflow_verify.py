@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.airflow.task_context import TaskContext
+from tests.airflow.task_log import TaskLog
 from tideline.contract.request import parse_request
 from tideline.contract.verification import (
     DifferentKey,
@@ -130,7 +131,7 @@ def test_the_worker_is_asked_to_read_only(config: Path, worker: Any) -> None:
 
 
 def test_what_is_compared_is_kept(
-    compare: CompareOperator, submit: Submit, settings: Settings
+    compare: CompareOperator, submit: Submit, settings: Settings, task_log: TaskLog
 ) -> None:
     submit.shall(DIFFERS)
     summary = compare.execute(TaskContext(compare).values)
@@ -140,7 +141,8 @@ def test_what_is_compared_is_kept(
     assert call[-2] == "--result" and call[-1].endswith("/result.json")
     assert summary["tables"] == {T: {"proof": "differs", "seq": 40, "differences": 1, "moving": 0}}
     assert summary["again"] == []
-    assert "canary" not in json.dumps(summary)
+    assert "Spark-Submit cmd: " in task_log.text
+    assert "canary" not in json.dumps(summary) + task_log.text
     kept = read_verification(settings, summary["verify_id"])
     assert kept is not None
     assert kept.tables == (DIFFERS,)
@@ -159,7 +161,12 @@ def test_a_job_that_died_is_run_again_and_one_that_ended_is_not(
 
 
 def test_keys_that_changed_are_read_again(
-    compare: CompareOperator, submit: Submit, settings: Settings, config: Path, worker: Any
+    compare: CompareOperator,
+    submit: Submit,
+    settings: Settings,
+    config: Path,
+    worker: Any,
+    task_log: TaskLog,
 ) -> None:
     submit.shall(CHANGING, replace(EQUAL, seq=50, rows=1, scope=Scope.KEYS))
     summary = compare.execute(TaskContext(compare).values)
@@ -204,6 +211,7 @@ def test_keys_that_changed_are_read_again(
         assert (kept.tables[0].compared_later, kept.tables[0].later_seq) == (1, 50)
     report = ResultOperator(task_id="report", compared=summary, config=str(config))
     assert report.execute(TaskContext(report).values)[T]["proof"] == "equal"
+    assert f"{T} is equal" in task_log.text and "canary" not in task_log.text
 
 
 @pytest.mark.parametrize(
@@ -211,11 +219,11 @@ def test_keys_that_changed_are_read_again(
     [DIFFERS, TableResult(T, VerificationOutcome.NOT_COMPARED, reason="it is quarantined")],
 )
 def test_the_report_fails_with_names_and_no_keys(
-    compare: CompareOperator, submit: Submit, config: Path, result: TableResult
+    compare: CompareOperator, submit: Submit, config: Path, result: TableResult, task_log: TaskLog
 ) -> None:
     submit.shall(result, exit_code=1)
     summary = compare.execute(TaskContext(compare).values)
     report = ResultOperator(task_id="report", compared=summary, config=str(config))
     with pytest.raises(AirflowFailException, match=r"public\.orders") as failed:
         report.execute(TaskContext(report).values)
-    assert "canary" not in str(failed.value)
+    assert T in task_log.text and "canary" not in str(failed.value) + task_log.text
