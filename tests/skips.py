@@ -19,7 +19,7 @@ ALLOWED_SKIPS: frozenset[str] = frozenset(
         "the Hadoop of this Spark has no create-only write to S3",
         # Root alone may mount; what it tests has a form without executors, too.
         "this user may not give a process mounts of its own",
-        # Debian's is too old for secrets from variables; the rules of `test_compose` stand in for it.
+        # Debian's is too old for secrets from variables; other tests of the files stand in for it.
         "Docker Compose cannot be had on this machine",
         # Root alone can install it; the other tests of Airflow ask its API.
         "Chromium cannot be had on this machine",

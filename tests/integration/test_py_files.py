@@ -1,5 +1,5 @@
-"""A job in a Python that has what Tideline is built on, and not Tideline: its code comes as a wheel,
-as `merge.py_files` brings it to a driver in a cluster."""
+"""A job in a Python that has what Tideline is built on, and not Tideline: its code comes as a
+wheel, as `merge.py_files` brings it to a driver in a cluster."""
 
 from __future__ import annotations
 
