@@ -125,7 +125,8 @@ class SparkJobOperator(SparkSubmitOperator):
             if brings_jars(master):
                 self._equip(settings)
         self.jars = self.jars or merge.jars
-        with _standing_in(self._conn_id, master) if here else nullcontext():
+        standing_in = _standing_in(self._conn_id, master) if here else nullcontext()
+        with standing_in, _kubernetes_known():
             hook = self._get_hook()
         if _has_our_environment(hook):
             # Not the task's own: Airflow shows those.
@@ -259,19 +260,26 @@ def _connected(conn_id: str, deploy_mode: str | None) -> tuple[str, str | None]:
     """Return the master and the deploy mode that the Spark provider takes from the connection, the
     latter unless ``deploy_mode`` is given.
 
-    Misconfigured for Kubernetes without the provider that knows it.
+    Raises Misconfigured as `_kubernetes_known` does.
     """
-    try:
+    with _kubernetes_known():
         found = SparkSubmitHook(conn_id=conn_id, deploy_mode=deploy_mode)._connection
+    return str(found["master"]), found["deploy_mode"]
+
+
+@contextmanager
+def _kubernetes_known() -> Iterator[None]:
+    """Raise Misconfigured where a hook is made for Kubernetes, and Airflow's provider that knows it
+    is not installed: the hook fails at a name that it did not import, or finds None there."""
+    try:
+        yield
     except (NameError, RuntimeError):
         if getattr(spark_submit, "kube_client", None) is not None:
             raise
         raise Misconfigured(
-            f"the connection {conn_id} names a Kubernetes, which Airflow's Spark provider cannot"
-            " use here",
+            "Airflow's Spark provider cannot use Kubernetes here",
             hint="install apache-airflow-providers-cncf-kubernetes where Airflow runs its tasks",
         ) from None
-    return str(found["master"]), found["deploy_mode"]
 
 
 def at_once(merge: Merge) -> list[str]:

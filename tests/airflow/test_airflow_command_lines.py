@@ -150,16 +150,22 @@ def test_each_job_on_a_cluster_with_an_access_of_its_own(
 
 def test_kubernetes_needs_the_provider_that_knows_it(
     settings: Settings,
+    tmp_path: Path,
     jobs: list[SparkJobOperator],
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without it the Spark provider fails at a name, or says that something is missing."""
-    connect(monkeypatch, MASTERS["kubernetes"], "cluster")
-    for absent in ("no name", "none"):
-        monkeypatch.delattr(spark_submit, "kube_client", raising=False)
-        if absent == "none":
-            monkeypatch.setattr(spark_submit, "kube_client", None, raising=False)
-        with pytest.raises(Misconfigured, match="names a Kubernetes") as refused:
-            started(jobs[0], settings, folder)
-        assert "apache-airflow-providers-cncf-kubernetes" in str(refused.value.hint)
+    """Whether a connection names it or `merge.master`. Without it the Spark provider fails at a
+    name, or says that something is missing."""
+    monkeypatch.setenv("TIDELINE_MERGE__MASTER", MASTERS["kubernetes"])
+    settings = load_settings(tmp_path / "tideline.toml")
+    for connected in (False, True):
+        if connected:
+            connect(monkeypatch, MASTERS["kubernetes"], "cluster")
+        for absent in ("no name", "none"):
+            monkeypatch.delattr(spark_submit, "kube_client", raising=False)
+            if absent == "none":
+                monkeypatch.setattr(spark_submit, "kube_client", None, raising=False)
+            with pytest.raises(Misconfigured, match="cannot use Kubernetes here") as refused:
+                started(jobs[0], settings, folder)
+            assert "apache-airflow-providers-cncf-kubernetes" in str(refused.value.hint)
