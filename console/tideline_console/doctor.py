@@ -29,6 +29,7 @@ from tideline_console.checks import (
     report,
 )
 from tideline_console.doctor_catalog import check_catalog
+from tideline_console.doctor_jars import check_named_jars
 from tideline_console.doctor_layouts import check_layouts
 from tideline_console.modes import check_modes
 
@@ -55,6 +56,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     cluster = settings.merge.master
     yield from attempt("cluster", lambda: list(check_cluster(settings, cluster)), grave=False)
     yield from attempt("java", check_java, grave=False)
+    yield from attempt("jars", lambda: check_named_jars(settings), grave=False)
 
 
 def check_source(settings: Settings) -> Iterator[Finding]:

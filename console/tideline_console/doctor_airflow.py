@@ -7,7 +7,7 @@ in the store and one in the warehouse's folder.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -25,6 +25,7 @@ from tideline_console.checks import (
     report,
 )
 from tideline_console.doctor_catalog import check_catalog
+from tideline_console.doctor_jars import check_jars
 from tideline_console.doctor_layouts import check_layouts
 from tideline_console.modes import check_modes
 
@@ -110,7 +111,7 @@ def check_spark(settings: Settings) -> list[Finding]:
     return [
         *found,
         ok("java", f"Java 17 or newer: {environment['JAVA_HOME']}"),
-        *_check_jars(jars.split(",")),
+        *check_jars(settings, jars.split(",")),
     ]
 
 
@@ -127,22 +128,6 @@ def _as_server() -> Iterator[None]:
             del os.environ[_PROCESS]
         else:
             os.environ[_PROCESS] = before
-
-
-def _check_jars(jars: Sequence[str]) -> Iterator[Finding]:
-    """Yield an error for each jar that is not there, or one line for all of them."""
-    absent = [path for path in jars if not _may_be_read(path)]
-    for path in absent:
-        fix = "correct merge.jars, or leave it out"
-        yield error("jars", f"{path} cannot be read here", fix)
-    if not absent:
-        first, *others = jars
-        yield ok("jars", f"{first}, and {len(others)} more" if others else first)
-
-
-def _may_be_read(jar: str) -> bool:
-    place = jar.removeprefix("file://")
-    return "://" in place or "*" in place or os.access(place, os.R_OK)
 
 
 def check_plugin() -> list[Finding]:

@@ -23,6 +23,7 @@ from tideline.warehouse.hadoop import AUTHORITIES, S3_CLIENT
 from tideline_spark.executors import require_executor
 from tideline_spark.files import java_names
 from tideline_spark.formats.registry import FORMATS
+from tideline_spark.java_classes import require_s3
 from tideline_spark.standalone import require_master, start_failure
 from tideline_spark.trust import trust, trusted_by_executors
 
@@ -78,6 +79,7 @@ LONG_LIVED_SETTINGS: Mapping[str, str] = {
 """Settings for a session of thousands of merges."""
 
 TABLES_AT_ONCE_MAX = 16
+_SECRET = "spark.authenticate.secret"
 _JAVA_NAMES = (
     "functions",
     "PythonUtils",
@@ -161,22 +163,22 @@ def _made(app_name: str, settings: Mapping[str, str], place: str) -> SparkSessio
     for name, value in settings.items():
         builder = builder.config(name, value)
     _silence()
-    session = _started(builder, place)
+    session = _started(builder, place, secret=_SECRET in settings)
     remember(java_names(session), _JAVA_NAMES)
-    _check(session)
+    _check(session, in_s3=S3_CLIENT in settings)
     if is_cluster(place):
         _await_executor(session, place)
     return session
 
 
-def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
+def _started(builder: SparkSession.Builder, master: str, *, secret: bool) -> SparkSession:
     """Start the session; a named error where a cluster does not take it in."""
     try:
         return builder.getOrCreate()
     except Py4JError as error:
         if not is_cluster(master):
             raise
-        raise start_failure(error, master) from None
+        raise start_failure(error, master, secret=secret) from None
 
 
 def _start_java(settings: Mapping[str, str]) -> None:
@@ -197,7 +199,7 @@ def _silence() -> None:
         PySparkLogger.getLogger(name).disabled = True
 
 
-def _check(session: SparkSession) -> None:
+def _check(session: SparkSession, *, in_s3: bool) -> None:
     """End the session and raise Misconfigured where its Spark cannot run jobs: it can be another
     than PySpark's, by ``SPARK_HOME``."""
     try:
@@ -209,6 +211,8 @@ def _check(session: SparkSession) -> None:
         for one in FORMATS.values():
             remember(java_names(session), one.java_names)
             one.check(session)
+        if in_s3:
+            require_s3(session)
     except Misconfigured:
         end_session(session)
         raise

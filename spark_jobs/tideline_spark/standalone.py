@@ -6,6 +6,7 @@ import socket
 
 from tideline.cluster_spark import STANDALONE
 from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
+from tideline.settings.spark import master_url
 from tideline_spark.failures import unexpected
 
 _ANSWER_S = 10.0
@@ -13,17 +14,23 @@ _NO_ADDRESS = ("BindException", "UnknownHostException", "UnresolvedAddressExcept
 
 
 def require_master(master: str) -> None:
-    """Raise Unavailable where no standalone master of ``master`` accepts connections: Spark itself
-    would try for a minute, and then only say that its context was stopped.
+    """Raise Misconfigured for the address of no standalone master, and Unavailable where none of
+    ``master`` accepts connections: Spark itself would try for a minute, and then only say that its
+    context was stopped.
 
-    Other masters, and addresses that Spark has to judge, are left to Spark.
+    Other masters are left to Spark.
     """
     if not master.startswith(STANDALONE):
         return
-    for address in master.removeprefix(STANDALONE).split(","):
+    try:
+        master_url(master)
+    except ValueError as flaw:
+        raise Misconfigured(
+            f"Spark's master {master} {flaw}",
+            hint="correct merge.master, or the host and port of Airflow's connection",
+        ) from None
+    for address in master.removeprefix(STANDALONE).rstrip(",").split(","):
         host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal():
-            return
         try:
             with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S):
                 return
@@ -36,8 +43,9 @@ def require_master(master: str) -> None:
     )
 
 
-def start_failure(error: Exception, master: str) -> TidelineError:
-    """Return the error for a session on ``master`` that did not start."""
+def start_failure(error: Exception, master: str, *, secret: bool) -> TidelineError:
+    """Return the error for a session on ``master`` that did not start; ``secret``: the driver has
+    one for the cluster."""
     if not master.startswith(STANDALONE):
         return unexpected(error, "starting Spark")
     if any(name in str(error) for name in _NO_ADDRESS):
@@ -46,8 +54,13 @@ def start_failure(error: Exception, master: str) -> TidelineError:
             hint="merge.driver_host is a name or an address of this machine; where executors reach"
             " it by another one, merge.driver_bind_address is the one to listen on",
         )
+    reason = (
+        "its secret may be another than that of merge.authenticate_secret_file"
+        if secret
+        else "it may want a secret, and merge.authenticate_secret_file is not set"
+    )
     return Unavailable(
         f"Spark's master {master} did not take this application in",
-        hint="its secret may be another (merge.authenticate_secret), or its Spark another version;"
-        " or executors cannot reach the driver (merge.driver_host). Its log says which",
+        hint=f"{reason}; or its Spark is another version; or executors cannot reach the driver"
+        " (merge.driver_host). Its log says which",
     )

@@ -14,6 +14,7 @@ from tideline.settings.catalog import CatalogSettings
 from tideline.settings.object_storage import ObjectStorage, place_url
 from tideline.settings.redis_url import check_redis
 from tideline.settings.secrets import hidden, known, secret_of, with_password
+from tideline.settings.spark import ClusterSecret, Files, Heap, Host, Master
 
 RollUpBytes = Annotated[int, Field(ge=1, le=1024 * MiB)]
 
@@ -245,12 +246,14 @@ class Merge(Section):
     tables_at_once: Count | None = None
     """Tables of one plan that are merged, or compared, concurrently; None: one for each core that
     Spark has, 16 at most."""
-    master: str = "local[2]"
-    """Spark's master, for `tideline merge` and its like. Airflow's tasks take that of their
+    master: Master = "local[2]"
+    """Spark's master, for `tideline merge` and its like: `local[2]`, `local[*]`,
+    `spark://host:7077`, `yarn`, `k8s://https://host:6443`. Airflow's tasks take that of their
     connection, and this one where there is none."""
-    driver_memory: str = "2g"
-    """The heap of the driver, as `spark.driver.memory`: of commands, and of Airflow's tasks."""
-    jars: str | None = None
+    driver_memory: Heap = "2g"
+    """The heap of the driver, `2g` or `1500m`, as `spark.driver.memory`: of commands, and of
+    Airflow's tasks."""
+    jars: Files | None = None
     """Delta's jars, and where store or warehouse are in S3 those for it
     ([DEPLOYMENT](DEPLOYMENT.md#how-jobs-get-access)), comma-separated; None: the ones in the cache.
     """
@@ -260,7 +263,7 @@ class Merge(Section):
     follow_memory_bytes_max: Bytes | None = None
     """`tideline merge --follow`: a Spark session that takes more memory is replaced; None:
     `driver_memory` and 2 GiB more."""
-    executor_memory: Annotated[str, Field(pattern=r"^\d+[kmgtKMGT]$")] | None = None
+    executor_memory: Heap | None = None
     """The heap of each executor on a cluster, `1g`, as `spark.executor.memory`; None: as Spark or
     the cluster has it. This key and those below count with a master that is not local
     ([CLUSTER](CLUSTER.md))."""
@@ -272,13 +275,13 @@ class Merge(Section):
     executors_wait_s: Seconds = 240.0
     """The time that a job waits for its first executor on a standalone cluster without a free core,
     before it ends as Unavailable."""
-    driver_host: str | None = None
+    driver_host: Host | None = None
     """The name or address at which executors reach the driver, as `spark.driver.host`; None: what
     this machine's name resolves to."""
-    driver_bind_address: str | None = None
+    driver_bind_address: Host | None = None
     """The address that the driver listens on, as `spark.driver.bindAddress`; None: `driver_host`.
     """
-    authenticate_secret: SecretStr | None = None
+    authenticate_secret: ClusterSecret | None = None
     """The secret of a standalone cluster (`spark.authenticate`), with which connections are
     encrypted, too; better in the file, or in TIDELINE_MERGE__AUTHENTICATE_SECRET."""
     authenticate_secret_file: Path | None = None
@@ -286,7 +289,7 @@ class Merge(Section):
     shared_files: bool = False
     """Store and warehouse in files are the same folders on every machine of the cluster. Each job
     tries it before it writes. False: on a cluster both must be in S3."""
-    py_files: str | None = None
+    py_files: Files | None = None
     """Wheels and the like for a driver that runs in the cluster (deploy mode cluster),
     comma-separated, as `--py-files`."""
 

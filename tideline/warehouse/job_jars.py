@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tideline.contract.errors import Misconfigured
 from tideline.jars import JarSet, ensure_jars
 from tideline.settings import Settings
 from tideline.warehouse.delta.jars import delta_jars
-from tideline.warehouse.delta.log_store import log_store_jar
-from tideline.warehouse.s3_jars import find_s3_jar_set, s3_jar_set
+from tideline.warehouse.delta.log_store import CLASS, JAR, log_store_jar
+from tideline.warehouse.s3_jars import find_s3_jar_set, s3_classes, s3_jar_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,17 +19,41 @@ class FormatJars:
     """Functions that return the jars of a format, fetched or made when the cache lacks them.
 
     ``everywhere`` returns those that any table needs, ``in_s3``, from these, the one that tables in
-    S3 need besides.
+    S3 need besides. ``classes`` and ``classes_in_s3`` have a class of each jar without which
+    nothing can be written, with the jar's name.
     """
 
     everywhere: Callable[[], list[Path]]
     in_s3: Callable[[Sequence[Path]], Path]
+    classes: Mapping[str, str] = field(default_factory=dict)
+    classes_in_s3: Mapping[str, str] = field(default_factory=dict)
 
 
 JARS: Mapping[str, FormatJars] = {
-    "delta": FormatJars(delta_jars, log_store_jar),
+    "delta": FormatJars(
+        delta_jars,
+        log_store_jar,
+        classes={
+            "org.apache.spark.sql.delta.DeltaLog": "delta-spark",
+            "io.delta.storage.LogStore": "delta-storage",
+        },
+        classes_in_s3={CLASS: JAR},
+    ),
 }
 """By format: its jars."""
+WHERE_JARS_ARE_LISTED = "docs/DEPLOYMENT.md, How jobs get access, has a command that lists them"
+
+
+def classes_everywhere() -> dict[str, str]:
+    """Return the classes that jobs need of the formats' jars, each with its jar."""
+    return {name: jar for one in JARS.values() for name, jar in one.classes.items()}
+
+
+def classes_in_s3() -> dict[str, str]:
+    """Return the classes that jobs in S3 need besides, each with its jar: of the client and of the
+    formats."""
+    of_formats = {name: jar for one in JARS.values() for name, jar in one.classes_in_s3.items()}
+    return {**s3_classes(), **of_formats}
 
 
 def job_jars(settings: Settings | None = None) -> list[Path]:

@@ -50,6 +50,25 @@ SETS: Mapping[str, JarSet] = MappingProxyType(
 3.4.1, has no create-only write to S3."""
 
 
+_CLASSES = {
+    "org.apache.hadoop.fs.s3a.S3AFileSystem": "hadoop-aws",
+    f"{_AMAZON}.services.s3.S3Client": "s3",
+    f"{_AMAZON}.transfer.s3.S3TransferManager": "s3-transfer-manager",
+}
+"""Classes without which S3A does not start, each with the artifact that has it. Amazon's are in its
+bundle, too."""
+
+
+def s3_classes() -> dict[str, str]:
+    """Return classes that S3A needs, each with its jar; with a Hadoop that is in no set its own
+    alone, and a jar without a version."""
+    found = find_s3_jar_set()
+    if found is None:
+        return dict([next(iter(_CLASSES.items()))])
+    versions = dict(root.split(":")[1:] for root in found.roots)
+    return {name: f"{artifact}-{versions[artifact]}.jar" for name, artifact in _CLASSES.items()}
+
+
 def s3_jar_set() -> JarSet:
     """Return the jars for the installed Spark; Misconfigured where S3 cannot be used with it."""
     found = find_s3_jar_set()

@@ -23,6 +23,7 @@ from tideline.contract.errors import Unavailable
 from tideline.control.merger import Lease, MergerQueue, MergerStatus
 from tideline.control.reservation import ReservedTables
 from tideline.settings import Settings
+from tideline.settings.spark import heap_bytes
 from tideline.system import RealSystem
 from tideline_capture.stopping import stop_on_signals
 from tideline_console.errors import EXIT_MISCONFIGURED
@@ -39,7 +40,6 @@ STOP_S = 20.0
 """The time that plans which have begun are given to end. Containers are given 30 s."""
 REDIS_S = 2.0
 _MEMORY_BEYOND_HEAP = 2 * 1024**3
-_UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 log = structlog.get_logger("tideline.merger")
 T = TypeVar("T")
@@ -257,11 +257,4 @@ class Supervisor:
 
 def _memory_max(settings: Settings) -> int:
     merge = settings.merge
-    return merge.follow_memory_bytes_max or _bytes(merge.driver_memory) + _MEMORY_BEYOND_HEAP
-
-
-def _bytes(text: str) -> int:
-    """Return the bytes of a Spark size, such as 2g or 512m."""
-    text = text.strip().lower().removesuffix("b")
-    unit = _UNITS.get(text[-1:], 1024**2)
-    return int(text.rstrip("kmgt") or 0) * unit
+    return merge.follow_memory_bytes_max or heap_bytes(merge.driver_memory) + _MEMORY_BEYOND_HEAP

@@ -14,7 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from tideline.contract.errors import Misconfigured
-from tideline.warehouse.hadoop import AUTHORITIES
+from tideline.warehouse.hadoop import AUTHORITIES, S3_CLIENT
 from tideline_spark import session
 from tideline_spark.session import make_session, remember
 
@@ -204,6 +204,30 @@ def test_java_is_told_as_a_command_line(monkeypatch: pytest.MonkeyPatch) -> None
 def test_settings_of_correct_results_are_nobody_elses(started: Started) -> None:
     make_session(master="local[1]", others={"spark.sql.ansi.enabled": "false"})
     assert started.spark["spark.sql.ansi.enabled"] == "true"
+
+
+CLIENT = {S3_CLIENT: "org.apache.hadoop.fs.s3a.S3AFileSystem"}
+
+
+@pytest.mark.parametrize(("others", "asked"), [({}, False), (CLIENT, True)])
+def test_jars_for_s3_are_asked_for_where_the_settings_reach_it(
+    started: Started, monkeypatch: pytest.MonkeyPatch, others: dict[str, str], asked: bool
+) -> None:
+    """A session without them is ended."""
+    lacking = Misconfigured("jars for S3 are not in this Spark")
+    ended: list[object] = []
+
+    def refuse(_: object) -> None:
+        raise lacking
+
+    monkeypatch.setattr(session, "require_s3", refuse)
+    monkeypatch.setattr(session, "end_session", ended.append)
+    if asked:
+        with pytest.raises(Misconfigured, match="jars for S3 are not in this Spark"):
+            make_session(master="local[1]", others=others)
+    else:
+        make_session(master="local[1]", others=others)
+    assert bool(ended) is asked
 
 
 def test_authorities_are_trusted_before_spark_is_started(started: Started) -> None:

@@ -25,9 +25,16 @@ def test_none_is_unavailable() -> None:
     assert "the next run goes on" in str(away.value.hint)
 
 
-@pytest.mark.parametrize("master", ["local[2]", "yarn", "k8s://https://h:1", "spark://h", ""])
+@pytest.mark.parametrize("master", ["local[2]", "yarn", "k8s://https://h:1", ""])
 def test_others_are_left_to_spark(master: str) -> None:
     require_master(master)
+
+
+def test_an_address_of_none_is_named() -> None:
+    """That of Airflow's connection is no setting."""
+    with pytest.raises(Misconfigured, match="master spark://h must have a port") as flaw:
+        require_master("spark://h")
+    assert "Airflow's connection" in str(flaw.value.hint)
 
 
 def test_no_java_is_started_for_a_master_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,5 +54,14 @@ def test_no_java_is_started_for_a_master_that_is_away(monkeypatch: pytest.Monkey
     ],
 )
 def test_why_a_session_does_not_start(text: str, kind: type[Exception], hint: str) -> None:
-    found = start_failure(Py4JError(text), "spark://h:7077")
+    found = start_failure(Py4JError(text), "spark://h:7077", secret=True)
     assert isinstance(found, kind) and hint in str(found)
+
+
+@pytest.mark.parametrize(
+    ("secret", "hint"),
+    [(True, "may be another than"), (False, "may want a secret, and merge.auth")],
+)
+def test_a_secret_is_looked_for_where_it_may_be_missing(secret: bool, hint: str) -> None:
+    found = start_failure(Py4JError("a stopped SparkContext"), "spark://h:7077", secret=secret)
+    assert "did not take this application in" in found.message and hint in str(found.hint)

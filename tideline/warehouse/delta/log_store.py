@@ -20,6 +20,7 @@ from tideline.java import java_home
 from tideline.local_spark import spark_home
 
 CLASS = "tideline.ConditionalLogStore"
+JAR = "tideline-log-store.jar"
 SOURCE = Path(__file__).with_name("ConditionalLogStore.java")
 _COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"
 _TIMEOUT_S = 120
@@ -32,7 +33,7 @@ def log_store_jar(delta: Sequence[Path]) -> Path:
     """
     name = f"log-store-{_state(delta)}"
     target = cache_folder() / name
-    jar = target / "tideline-log-store.jar"
+    jar = target / JAR
     if not jar.is_file():
         _make(target, jar.name, delta)
     return jar
