@@ -28,8 +28,8 @@ servers: $(READY)
 demo: setup ## the main job on a sample shop, live; SOURCE=mariadb, STORAGE=files, STAY=1 stays up without a terminal
 	@$(BIN)/python -m devtools demo $(if $(SOURCE),--source $(SOURCE)) $(if $(STORAGE),--storage $(STORAGE)) $(if $(STAY),--stay)
 
-cluster: setup ## a standalone Spark cluster on loopback, until Ctrl-C; WORKERS=… and PORT=… set it
-	@$(BIN)/python -m devtools cluster $(if $(WORKERS),--workers $(WORKERS)) $(if $(PORT),--port $(PORT))
+cluster: setup ## a standalone Spark cluster on loopback, until Ctrl-C; WORKERS=…, PORT=… and FOLDER=… set it
+	@$(BIN)/python -m devtools cluster $(if $(WORKERS),--workers $(WORKERS)) $(if $(PORT),--port $(PORT)) $(if $(FOLDER),--folder $(FOLDER))
 
 # Four processes on two cores: what waits for servers leaves the cores to what merges.
 SIDE_BY_SIDE := --numprocesses=4 --dist=loadscope --no-loadscope-reorder --max-worker-restart=0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -67,11 +68,14 @@ def cluster(
     port: Annotated[
         int | None, typer.Option(help="The master's port; a free one.", show_default=False)
     ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="For its files; .run/cluster here.", show_default=False)
+    ] = None,
 ) -> None:
     """Run a standalone Spark cluster on loopback, until Ctrl-C; prints the settings for it."""
-    from devtools.cluster import run
+    from devtools.cluster import FOLDER, run
 
-    run(workers, cores, memory, port)
+    run(workers, cores, memory, port, folder or FOLDER)
 
 
 if __name__ == "__main__":

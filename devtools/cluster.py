@@ -1,12 +1,14 @@
 """``python -m devtools cluster``: a standalone Spark cluster on loopback, for trying merges on one.
 
-It stays up until Ctrl-C or SIGTERM. Its files, the secret among them, are in ``.run/cluster`` of
-the clone.
+It stays up until Ctrl-C or SIGTERM. Its files, the secret among them, are in a folder, by default
+``.run/cluster`` of the clone.
 """
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from devtools.services.process import leftovers
@@ -30,10 +32,8 @@ def run(workers: int, cores: int, memory: str, port: int | None, folder: Path = 
         cluster.start()
         print(f"cluster: {workers} workers with {cores} cores and {memory} each")
         print(f"cluster: the master's page, without a login: {cluster.master.page}")
-        print("cluster: in tideline.toml:\n\n[merge]")
-        for key, value in cluster.settings.items():
-            print(f'{key} = "{value}"')
-        print("shared_files = true    # where store and warehouse are folders of this machine")
+        print("cluster: in tideline.toml:\n")
+        print("\n".join(toml_lines(cluster.settings)))
         print("\ncluster: Ctrl-C ends it", flush=True)
         threading.Event().wait()
     except KeyboardInterrupt:
@@ -41,3 +41,11 @@ def run(workers: int, cores: int, memory: str, port: int | None, folder: Path = 
     finally:
         ignore_interrupts()
         cluster.stop()
+
+
+def toml_lines(settings: Mapping[str, str]) -> Iterator[str]:
+    """Yield the section ``[merge]`` with ``settings``; JSON's texts are TOML's."""
+    yield "[merge]"
+    for key, value in settings.items():
+        yield f"{key} = {json.dumps(value, ensure_ascii=False)}"
+    yield "shared_files = true    # where store and warehouse are folders of this machine"

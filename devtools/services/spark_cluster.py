@@ -159,7 +159,7 @@ class SparkCluster(Service):
         )
 
     @property
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Mapping[str, str]:
         """The keys of ``[merge]`` with which commands run on it."""
         return {
             "master": self.master.url,

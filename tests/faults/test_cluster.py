@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -20,6 +20,7 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
+from devtools.services.ports import LOOPBACK, free_port
 from devtools.services.s3 import S3Server
 from devtools.services.spark_cluster import SparkCluster
 from devtools.services.valkey import ValkeyServer
@@ -28,6 +29,7 @@ from tests.fixtures.certificates import make_authority
 from tests.fixtures.object_storage import place_in
 from tests.fixtures.settings import as_toml
 from tests.fixtures.tls_front import TlsFront
+from tests.support.proxy import Proxy
 from tideline.java import java_home
 from tideline.planner import applied_state
 from tideline.store.objects import open_store
@@ -43,6 +45,8 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 600.0
+PUBLISHED = "127.0.0.2"
+"""An address of this machine that nothing but a proxy of a test listens on."""
 _PAUSE_S = 0.02
 NAMESPACE = ("unshare", "--mount", "--propagation", "private")
 """Stands before a command that mounts, which the other processes do not see."""
@@ -63,9 +67,12 @@ class Cluster(SparkCluster):
         access: dict[str, Any],
         *words: str,
         lead: str = "",
+        defaults: str = "",
+        without: Sequence[str] = (),
         **merge: Any,
     ) -> Command:
-        """Start ``tideline merge`` of what waits, with more ``words`` on its command line."""
+        """Start ``tideline merge`` of what waits, with more ``words`` on its command line,
+        ``defaults`` of its Spark, and ``without`` some of the cluster's settings."""
         settings = tables.history.settings
         values = {
             "pipeline": settings.pipeline,
@@ -73,7 +80,7 @@ class Cluster(SparkCluster):
             "store": {"url": settings.store.url, **access},
             "warehouse": {"url": settings.warehouse.url},
             "merge": {
-                **self.settings,
+                **{name: value for name, value in self.settings.items() if name not in without},
                 "driver_memory": "1g",
                 "executor_memory": "512m",
                 "executor_cores": 1,
@@ -81,20 +88,26 @@ class Cluster(SparkCluster):
             },
             "tables": {name: dict(keys) for name, keys in tables.settings.items()},
         }
-        return Command(tables.root, values, words, lead)
+        return Command(tables.root, values, words, lead, defaults)
 
 
 class Command:
-    """A ``tideline merge`` that runs. ``lead``: Python that it runs first."""
+    """A ``tideline merge`` that runs. ``lead``: Python that it runs first; ``defaults``: more lines
+    of its ``spark-defaults.conf``."""
 
     def __init__(
-        self, folder: Path, values: dict[str, Any], words: Sequence[str] = (), lead: str = ""
+        self,
+        folder: Path,
+        values: dict[str, Any],
+        words: Sequence[str] = (),
+        lead: str = "",
+        defaults: str = "",
     ) -> None:
         config = folder / "tideline.toml"
         config.write_text(as_toml(values))
         clients = folder / "client"
         clients.mkdir(exist_ok=True)
-        (clients / "spark-defaults.conf").write_text(_SHORT)
+        (clients / "spark-defaults.conf").write_text(f"{_SHORT}{defaults}")
         self._log = folder / "merge.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -121,6 +134,16 @@ class Command:
             assert self.process.poll() is None, f"it ended first: {self.output}"
             assert time.monotonic() < end, self.output
             time.sleep(pause_s)
+
+    def listens_on(self) -> set[str]:
+        """The addresses on which its processes, Python and Java, accept connections."""
+        driver = psutil.Process(self.process.pid)
+        return {
+            connection.laddr.ip.removeprefix("::ffff:")
+            for one in (driver, *driver.children(recursive=True))
+            for connection in one.net_connections("inet")
+            if connection.status == psutil.CONN_LISTEN
+        }
 
     def end(self) -> int:
         """Its exit code."""
@@ -170,16 +193,32 @@ def test_an_executor_dies_while_tables_in_s3_are_merged(
     cluster: Cluster, tables: EveryMode, s3: S3Server, tmp_path: Path
 ) -> None:
     """Executors reach S3 by the driver's keys and trust the authority that the settings name.
-    Neither key nor the cluster's secret is on a command line or a page."""
+    Neither key nor the cluster's secret is on a command line or a page.
+
+    The driver listens on one address and is reached at another, as in a container whose ports are
+    published: two of them are enough, and it listens nowhere else.
+    """
     authority = make_authority(tmp_path)
-    with TlsFront(tmp_path, authority, s3.port) as front:
+    ports = {name: free_port() for name in ("spark.driver.port", "spark.driver.blockManager.port")}
+    published = [Proxy(port, address=PUBLISHED, port=port) for port in ports.values()]
+    with ExitStack() as stack:
+        front = stack.enter_context(TlsFront(tmp_path, authority, s3.port))
+        for one in published:
+            stack.enter_context(one)
         access = {
             **keys_of(tables),
             "endpoint": f"https://127.0.0.1:{front.port}",
             "ca_file": str(authority.file),
         }
-        command = cluster.command(tables, access)
+        command = cluster.command(
+            tables,
+            access,
+            defaults="".join(f"{name} {port}\n" for name, port in ports.items()),
+            driver_host=PUBLISHED,
+            driver_bind_address=LOOPBACK,
+        )
         command.until(merging(tables))
+        assert command.listens_on() == {LOOPBACK}
         there = cluster.executors()
         assert len(there) == 2
         shown = "\n".join([*command_lines(), *pages(cluster)])
@@ -187,10 +226,25 @@ def test_an_executor_dies_while_tables_in_s3_are_merged(
         there[0].kill()
         assert command.end() == 0, command.output
         shown += "\n".join(logs(cluster))
-    assert front.encrypted
+    assert front.encrypted and all(one.accepted for one in published)
     for secret in (s3.secret_access_key, cluster.master.secret_file.read_text()):
         assert secret not in shown
         assert secret not in command.output
+    tables.check()
+
+
+@pytest.mark.long
+def test_a_worker_dies(cluster: Cluster, tables: EveryMode) -> None:
+    """With its executor, as a machine does: the other one merges the rest."""
+    dying, other = cluster.workers
+    command = cluster.command(tables, keys_of(tables))
+    try:
+        command.until(merging(tables))
+        command.until(lambda: dying.executors() and other.executors())
+        dying.kill()
+        assert command.end() == 0, command.output
+    finally:
+        dying.start()
     tables.check()
 
 
@@ -257,16 +311,27 @@ def test_a_master_dies(cluster: Cluster, tables: EveryMode) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("secret", "hint"),
+    [
+        ("canary-of-another-cluster", "its secret may be another than"),
+        (None, "it may want a secret, and merge.authenticate_secret_file is not set"),
+    ],
+    ids=["another", "none"],
+)
 def test_a_wrong_secret_is_refused_by_name(
-    cluster: Cluster, tables: EveryMode, tmp_path: Path
+    cluster: Cluster, tables: EveryMode, tmp_path: Path, secret: str | None, hint: str
 ) -> None:
-    other = tmp_path / "other-secret"
-    other.touch(mode=0o600)
-    other.write_text("canary-of-another-cluster")
-    access = keys_of(tables)
-    command = cluster.command(tables, access, authenticate_secret_file=str(other))
+    access, key = keys_of(tables), "authenticate_secret_file"
+    if secret is None:
+        command = cluster.command(tables, access, without=[key])
+    else:
+        other = tmp_path / "other-secret"
+        other.touch(mode=0o600)
+        other.write_text(secret)
+        command = cluster.command(tables, access, **{key: str(other)})
     assert command.end() != 0
-    assert "did not take this application in" in command.output
+    assert "did not take this application in" in command.output and hint in command.output
     assert "canary" not in command.output
     assert not committed(tables)
 

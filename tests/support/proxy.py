@@ -59,20 +59,20 @@ class Hold:
 
 
 class Proxy:
-    """Serves ``port`` on loopback, in front of ``target``, while it is entered.
+    """Serves ``port`` of ``address``, in front of ``target`` on loopback, while it is entered.
 
     ``accepted`` counts connections. ``requests`` are the lines of the HTTP requests that came
     through, in order.
     """
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, *, address: str = LOOPBACK, port: int = 0) -> None:
         self.accepted = 0
         self.requests: list[bytes] = []
         self.faults: tuple[Fault, ...] = ()
         self.holds: tuple[Hold, ...] = ()
         self.refusing = False
         self._target = target
-        self._listener = socket.create_server((LOOPBACK, 0), backlog=64)
+        self._listener = socket.create_server((address, port), backlog=64)
         self._pairs: list[_Pair] = []
         self._ended = False
         self._thread = threading.Thread(target=self._accept, name="proxy", daemon=True)

@@ -1,0 +1,127 @@
+"""``make cluster``: what it prints is what commands take, and nothing of it outlives Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from devtools.cluster import toml_lines
+from devtools.services.ports import LOOPBACK
+from devtools.services.process import PID_SUFFIX
+from tideline.settings import Settings, make_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 300.0
+READY = "Ctrl-C ends it"
+pytestmark = pytest.mark.timeout(900)
+
+
+class Started:
+    """``python -m devtools cluster`` in a folder of its own."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.folder = folder
+        command = [sys.executable, "-m", "devtools", "cluster", "--workers", "1", *words]
+        self.process = subprocess.Popen(
+            [*command, "--folder", str(folder)],
+            cwd=ROOT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def until_ready(self) -> str:
+        """What it prints until then."""
+        assert self.process.stdout is not None
+        shown = ""
+        for line in self.process.stdout:
+            shown += line
+            if READY in line:
+                return shown
+        raise AssertionError(f"it ended first: {shown}")
+
+    def until_there_is(self, name: str) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not (self.folder / name).exists():
+            assert self.process.poll() is None and time.monotonic() < end
+            time.sleep(0.01)
+
+    def interrupt(self) -> tuple[int, str, list[psutil.Process]]:
+        """Its exit code once it has ended, what it still printed, and those of its processes that
+        are left."""
+        family = psutil.Process(self.process.pid).children(recursive=True)
+        assert family
+        self.process.send_signal(signal.SIGINT)
+        shown, _ = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, shown, [one for one in family if one.is_running()]
+
+
+@contextmanager
+def started(folder: Path, *words: str) -> Iterator[Started]:
+    cluster = Started(folder, *words)
+    try:
+        yield cluster
+    finally:
+        if cluster.process.poll() is None:
+            cluster.process.send_signal(signal.SIGINT)
+        cluster.process.communicate(timeout=PATIENCE_S)
+
+
+def settings(merge: dict[str, object]) -> Settings:
+    return make_settings(
+        {
+            "pipeline": "p",
+            "source": {"url": "postgresql://u@h/d"},
+            "store": {"url": "file:///store"},
+            "warehouse": {"url": "file:///warehouse"},
+            "merge": merge,
+        }
+    )
+
+
+def test_it_prints_settings_that_commands_take_and_ends_with_ctrl_c(tmp_path: Path) -> None:
+    with started(tmp_path / "one") as cluster:
+        shown = cluster.until_ready()
+        [section] = [one for one in shown.split("\n\n") if one.startswith("[merge]")]
+        merge = settings(tomllib.loads(section)["merge"]).merge
+        assert merge.shared_files and merge.driver_host == LOOPBACK
+        assert merge.secret() == (cluster.folder / "secret").read_text()
+        port = merge.master.rpartition(":")[2]
+        # Beside it, in its folder and on its port.
+        with started(cluster.folder) as second:
+            text, _ = second.process.communicate(timeout=PATIENCE_S)
+        assert second.process.returncode != 0
+        assert f"is in use by the process {cluster.process.pid}" in text
+        with started(tmp_path / "two", "--port", port) as second:
+            text, _ = second.process.communicate(timeout=PATIENCE_S)
+        assert second.process.returncode != 0
+        assert f"port {port} on {LOOPBACK} is taken" in text
+        assert "Traceback" not in text
+        code, text, left = cluster.interrupt()
+    assert code == 0 and "ending" in text
+    assert left == []
+    assert list(cluster.folder.glob(f"*{PID_SUFFIX}")) == []
+
+
+def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
+    with started(tmp_path) as cluster:
+        cluster.until_there_is(f"spark-master{PID_SUFFIX}")
+        code, text, left = cluster.interrupt()
+    assert code == 0 and READY not in text
+    assert left == []
+
+
+def test_what_is_printed_is_toml_whatever_the_folder_is_called() -> None:
+    odd = 'a "quoted" \\ folder\u00e9'
+    assert tomllib.loads("\n".join(toml_lines({"authenticate_secret_file": odd}))) == {
+        "merge": {"authenticate_secret_file": odd, "shared_files": True}
+    }
