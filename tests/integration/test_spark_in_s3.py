@@ -20,6 +20,7 @@ from tests.fixtures.tls_front import TlsFront
 from tideline.java import java_home
 from tideline.settings import Store, make_settings
 from tideline.store.objects import open_store
+from tideline.warehouse.delta.jars import delta_jars
 from tideline.warehouse.hadoop import handed_on, s3_settings
 from tideline.warehouse.job_jars import job_jars
 from tideline.warehouse.registry import open_reader
@@ -70,6 +71,18 @@ from tideline_spark.entry import run_job
 
 sys.exit(run_job(work, name="test", doing="testing"))
 """
+REFUSED = """
+import json, sys
+from tideline.contract.errors import Misconfigured
+from tideline.settings import load_settings
+from tideline_console.spark import spark_session
+
+try:
+    with spark_session(load_settings(sys.argv[1]), "merge"):
+        print("seen", json.dumps({"refused": None}))
+except Misconfigured as error:
+    print("seen", json.dumps({"refused": error.message}))
+"""
 
 
 def run(command: list[str], **more: str) -> dict[str, Any]:
@@ -94,6 +107,23 @@ def run(command: list[str], **more: str) -> dict[str, Any]:
     [line] = [one for one in done.stdout.splitlines() if one.startswith("seen ")]
     found: dict[str, Any] = json.loads(line.removeprefix("seen "))
     return found
+
+
+def test_jars_of_delta_alone_are_refused_by_name(tmp_path: Path) -> None:
+    """Nothing is read: a place in S3 would be reached by a class that is not there."""
+    values = {
+        "pipeline": "p",
+        "source": {"url": "postgresql://u@h/d"},
+        "store": {"url": "s3://nowhere/store"},
+        "warehouse": {"url": "s3://nowhere/warehouse"},
+        "merge": {"driver_memory": "1g", "jars": ",".join(map(str, delta_jars()))},
+    }
+    config, program = tmp_path / "tideline.toml", tmp_path / "program.py"
+    config.write_text(as_toml(values))
+    program.write_text(REFUSED)
+    found = run([sys.executable, str(program), str(config)])
+    assert str(found["refused"]).startswith("jars for S3 are not in this Spark: hadoop-aws-")
+    assert str(found["refused"]).endswith(", tideline-log-store.jar")
 
 
 @pytest.mark.timeout(900)

@@ -1,4 +1,4 @@
-"""What doctor says of ``merge.jars``, without a Java."""
+"""What doctor, with and without ``--airflow``, says of ``merge.jars``; nothing is started for it."""
 
 from __future__ import annotations
 
@@ -48,6 +48,20 @@ def test_a_jar_that_is_not_there(tmp_path: Path) -> None:
     [found] = check_named_jars(settings(f"{there},{tmp_path}/b.jar"))
     assert (found.name, found.level) == ("jars", "warning")
     assert found.message == f"{tmp_path}/b.jar cannot be read here"
+
+
+def test_each_jar_that_is_absent_is_an_error(tmp_path: Path) -> None:
+    there = jar(tmp_path / "b.jar", classes_everywhere())
+    absent = [f"{tmp_path}/a.jar", f"file://{tmp_path}/c.jar"]
+    found = list(check_jars(settings(there), [absent[0], there, absent[1]]))
+    assert [one.level for one in found] == ["error", "error"]
+    assert [one.message.partition(" ")[0] for one in found] == absent
+
+
+def test_jars_that_are_there_are_one_line(tmp_path: Path) -> None:
+    first, *others = [jar(tmp_path / f"{name}.jar", classes_everywhere()) for name in "abc"]
+    [found] = check_jars(settings(first, "file:///w"), [f"file://{first}", *others])
+    assert (found.level, found.message) == ("ok", f"file://{first}, and 2 more")
 
 
 def test_delta_without_the_jars_for_s3(tmp_path: Path) -> None:
