@@ -1,4 +1,4 @@
-"""What doctor, with and without ``--airflow``, says of ``merge.jars``; nothing is started for it."""
+"""What doctor says of ``merge.jars``, with ``--airflow`` and without; nothing is started."""
 
 from __future__ import annotations
 
