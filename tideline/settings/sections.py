@@ -14,7 +14,7 @@ from tideline.settings.catalog import CatalogSettings
 from tideline.settings.object_storage import ObjectStorage, place_url
 from tideline.settings.redis_url import check_redis
 from tideline.settings.secrets import hidden, known, secret_of, with_password
-from tideline.settings.spark import ClusterSecret, Files, Heap, Host, Master
+from tideline.settings.spark import Files, Heap, Host, Master
 
 RollUpBytes = Annotated[int, Field(ge=1, le=1024 * MiB)]
 
@@ -281,7 +281,7 @@ class Merge(Section):
     driver_bind_address: Host | None = None
     """The address that the driver listens on, as `spark.driver.bindAddress`; None: `driver_host`.
     """
-    authenticate_secret: ClusterSecret | None = None
+    authenticate_secret: SecretStr | None = None
     """The secret of a standalone cluster (`spark.authenticate`), with which connections are
     encrypted, too; better in the file, or in TIDELINE_MERGE__AUTHENTICATE_SECRET."""
     authenticate_secret_file: Path | None = None
@@ -292,6 +292,13 @@ class Merge(Section):
     py_files: Files | None = None
     """Wheels and the like for a driver that runs in the cluster (deploy mode cluster),
     comma-separated, as `--py-files`."""
+
+    @field_validator("authenticate_secret")
+    @classmethod
+    def _not_empty(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret is not None and not secret.get_secret_value().strip():
+            raise ValueError("is empty: give the secret of the cluster's master, or leave it out")
+        return secret
 
     def secret(self) -> str | None:
         """Return the cluster's secret, from the setting or the file; None without either.

@@ -10,7 +10,7 @@ import re
 from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated
 
-from pydantic import AfterValidator, SecretStr
+from pydantic import AfterValidator
 
 from tideline.settings.addresses import check_host, split_url
 
@@ -130,14 +130,7 @@ def _files(text: str) -> str:
     return ",".join(name for name in names if name)
 
 
-def _secret(secret: SecretStr) -> SecretStr:
-    if not secret.get_secret_value().strip():
-        raise ValueError("is empty: give the secret of the cluster's master, or leave it out")
-    return secret
-
-
 Master = Annotated[str, AfterValidator(master_url)]
 Heap = Annotated[str, AfterValidator(_heap)]
 Host = Annotated[str, AfterValidator(host)]
 Files = Annotated[str, AfterValidator(_files)]
-ClusterSecret = Annotated[SecretStr, AfterValidator(_secret)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from tideline.contract.errors import Misconfigured
 from tideline.jars import JarSet, ensure_jars
 from tideline.settings import Settings
-from tideline.warehouse.delta.jars import delta_jars
+from tideline.warehouse.delta.jars import CLASSES, delta_jars
 from tideline.warehouse.delta.log_store import CLASS, JAR, log_store_jar
 from tideline.warehouse.s3_jars import find_s3_jar_set, s3_classes, s3_jar_set
 
@@ -33,10 +33,7 @@ JARS: Mapping[str, FormatJars] = {
     "delta": FormatJars(
         delta_jars,
         log_store_jar,
-        classes={
-            "org.apache.spark.sql.delta.DeltaLog": "delta-spark",
-            "io.delta.storage.LogStore": "delta-storage",
-        },
+        classes=CLASSES,
         classes_in_s3={CLASS: JAR},
     ),
 }

@@ -154,6 +154,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_console.deleted_files": frozenset({"shutil"}),
     "tideline_console.deleted_objects": POOL,
     "tideline_console.doctor_airflow": frozenset({"airflow", "sqlalchemy.exc", "tideline_airflow"}),
+    "tideline_console.doctor_jars": frozenset({"glob", "zipfile"}),
     "tideline_console.dump": frozenset({"rich"}),
     # The merger: a program of processes and threads.
     "tideline_console.follow.entries": frozenset({"threading"}),

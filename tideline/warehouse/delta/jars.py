@@ -33,6 +33,13 @@ SHARED: Mapping[str, str] = MappingProxyType(
 """SHA-256 of the jars that are the same for each Spark; a new version brings new ones
 (docs/SUPPLY_CHAIN.md)."""
 
+CLASSES: Mapping[str, str] = MappingProxyType(
+    {
+        "org.apache.spark.sql.delta.DeltaLog": "delta-spark",
+        "io.delta.storage.LogStore": "delta-storage",
+    }
+)
+"""Classes by which these jars are known to be there, each with its jar."""
 _NOT_WANTED = ("org.*:*", "com.*:*", "net.*:*", "jakarta.*:*", "javax.*:*", "io.unitycatalog:*")
 """What Delta depends on and Spark already has."""
 
