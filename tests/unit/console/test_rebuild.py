@@ -136,7 +136,7 @@ def test_a_swap_is_planned_again_once_a_merger_has_left_the_table_alone(
 
 def test_a_mode_that_is_none_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[RebuildOptions] = []
-    monkeypatch.setattr("tideline_console.commands.warehouse.settings_at", lambda _: None)
+    monkeypatch.setattr("tideline_console.commands.warehouse.job_settings_at", lambda _: None)
     monkeypatch.setattr(
         "tideline_console.rebuild.run", lambda _, table, options: asked.append(options)
     )

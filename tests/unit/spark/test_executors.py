@@ -104,10 +104,10 @@ def test_a_session_without_executors_is_ended(
     for name, given in {
         "require_master": lambda _: None,
         "_start_java": lambda _: None,
-        "_started": lambda *_: found,
+        "_started": lambda *_, **__: found,
         "java_names": lambda _: None,
         "remember": lambda *_: None,
-        "_check": lambda _: None,
+        "_check": lambda _, **__: None,
     }.items():
         monkeypatch.setattr(session, name, given)
     if waits:
