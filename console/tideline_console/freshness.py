@@ -46,7 +46,8 @@ class ChainEnd:
     """The chain's end as seen now, the workers that extend it, and the limit of their silence.
 
     ``workers``, as `status.making.judged`, is None when none could be asked. ``began_us``: when
-    the first manifest was written (None: unknown); nothing was captured before.
+    the first manifest was written (None: unknown); nothing was captured before. ``merger``: whether
+    a merger runs.
     """
 
     tail: Manifest
@@ -54,6 +55,7 @@ class ChainEnd:
     takeover_after_s: float
     now_us: int
     began_us: int | None = None
+    merger: bool = False
 
 
 def lateness(
@@ -154,10 +156,10 @@ def _merging(
     """Return why captured changes are not in the table, from the last run that handled it."""
     since_us = max(watch.since_us, chain.began_us or 0)
     if not watch.runs:
-        return _not_scheduled(f"no merge has run since {_moment(since_us)}")
+        return _not_begun(chain, f"no merge has run since {_moment(since_us)}")
     own = _newest(watch.runs, table.table)
     if own is None:
-        return _not_scheduled(f"merges have run, and none of it since {_moment(since_us)}")
+        return _not_begun(chain, f"merges have run, and none of it since {_moment(since_us)}")
     if table.table in own.delayed:
         return Lateness(Stage.TABLE, f"it is delayed: {own.delayed[table.table]}")
     figures = next(one for one in own.tables if one.table == table.table)
@@ -166,7 +168,7 @@ def _merging(
         return Lateness(Stage.MERGE, f"its last merge failed: {kind}: {figures.error or '-'}")
     ended = _moment(own.ended_us)
     if chain.now_us - own.ended_us > within_us:
-        return _not_scheduled(f"the last merge of it ended at {ended}")
+        return _not_begun(chain, f"the last merge of it ended at {ended}")
     if own.capped:
         hint = "see merge.parts_max, bytes_max"
         return Lateness(Stage.MERGE, "merges run and do not keep up", hint)
@@ -177,7 +179,10 @@ def _merging(
     )
 
 
-def _not_scheduled(reason: str) -> Lateness:
+def _not_begun(chain: ChainEnd, reason: str) -> Lateness:
+    if chain.merger:
+        hint = "the merger is to merge it: see its line of the status, and its log"
+        return Lateness(Stage.MERGE, reason, hint)
     hint = "run `tideline merge`, or see why `tideline_merge` is not scheduled"
     return Lateness(Stage.SCHEDULE, reason, hint)
 

@@ -80,6 +80,7 @@ def read_status(settings: Settings, watch: FreshnessWatch | None = None) -> Stat
         merged=None if warehouse_error is not None else _with_removed(settings, state, merged),
         began_us=None if tail is None else _began_us(chain),
         now_us=time.time_ns() // 1_000,
+        merger=merger is not None,
     )
     limits = SilenceLimits(settings.capture.heartbeat_s, settings.capture.takeover_after_s)
     return replace(

@@ -31,7 +31,8 @@ from tideline_console.status.making import judged, make_status
 class StatusInputs:
     """The inputs of a status. ``merged`` and ``heard`` were read before the chain's ``tail`` and
     ``state``, and are None when warehouse or queue were unavailable. ``began_us``: when the first
-    manifest was written. ``now_us``: this machine's clock after all reading."""
+    manifest was written. ``now_us``: this machine's clock after all reading. ``merger``: whether
+    one runs."""
 
     tail: Manifest | None
     state: OpenState
@@ -39,6 +40,7 @@ class StatusInputs:
     merged: WarehouseTables | None
     began_us: int | None
     now_us: int
+    merger: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def status_of(
     )
     if tail is None:
         return status
-    end = ChainEnd(tail, workers, limits.takeover_after_s, read.now_us, read.began_us)
+    end = ChainEnd(tail, workers, limits.takeover_after_s, read.now_us, read.began_us, read.merger)
     # Nothing can have been late, or merged, before there was a pipeline.
     watch = replace(watch, since_us=max(watch.since_us, read.began_us or 0))
     return watched(status, end, read.state, read.merged, watch)

@@ -83,6 +83,7 @@ def status(
     end: Manifest | None = None,
     workers: tuple[WorkerStatus, ...] | None = (),
     runs: tuple[MergeRun, ...] = (),
+    merger: bool = False,
 ) -> tuple[Status, FreshnessWatch]:
     end = tail() if end is None else end
     opened = OpenState(tables={A: state})
@@ -97,7 +98,9 @@ def status(
         now_us=NOW,
     )
     watch = FreshnessWatch(lambda table: Objective(99.0, WITHIN), runs, NOW - 86_400 * SECOND)
-    return watched(made, ChainEnd(end, workers, 15.0, NOW), opened, known, watch), watch
+    return watched(
+        made, ChainEnd(end, workers, 15.0, NOW, merger=merger), opened, known, watch
+    ), watch
 
 
 def table(state: TableState, merged: TableStatus | None, **more: Any) -> TableStatus:
@@ -223,6 +226,12 @@ def test_what_is_captured_and_not_merged(
     found = late(BEHIND, MERGED, runs=runs)
     assert (found.stage, reported in found.reason) == (stage, True), found
     assert table(BEHIND, MERGED, runs=runs).complete_through_us == NOW - 400 * SECOND
+
+
+def test_beside_a_merger_no_schedule_is_to_be_looked_at() -> None:
+    found = late(BEHIND, MERGED, merger=True)
+    assert found.stage is Stage.MERGE and "no merge has run since" in found.reason
+    assert "its log" in str(found.hint)
 
 
 @pytest.mark.parametrize(
