@@ -132,10 +132,13 @@ class Rebuilding:
 
 
 class _ConsumerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``tried``: the endpoints at which a warehouse in an object store was probed ("": the usual one)."""
+
     kind: str
     url: str
     table: str = ""
     ended: Mapping[str, int] = msgspec.field(default_factory=dict)
+    tried: tuple[str, ...] = ()
     version: int = written_version(_VERSION)
     requires: tuple[str, ...] = written_features()
 
@@ -152,22 +155,25 @@ def register_warehouse(
 ) -> None:
     """Put the settings' warehouse on record, if it is not, and the tables that have ``ended``
     there: the source no longer has them (by generation), and their targets have applied everything.
-    Idempotent. Raises Misconfigured for a new one in which commits of two writers would be lost.
+    Idempotent. Raises Misconfigured for one in which commits of two writers would be lost; that is
+    tried once at each endpoint, which may be another server.
     """
     key = _warehouse_key(settings)
+    new = _ConsumerRecord(_WAREHOUSE, settings.warehouse.url)
     raw = store.get(key)
-    if raw is None:
+    known = new if raw is None else _READER.read(raw, key)
+    place, tried = settings.warehouse_storage, known.tried
+    if place.in_object_store and (endpoint := place.endpoint or "") not in tried:
         probe_warehouse(settings)
-        store.create(key, _stored(_ConsumerRecord(_WAREHOUSE, settings.warehouse.url)))
+        tried = (*tried, endpoint)
+    if raw is None:
+        store.create(key, _stored(msgspec.structs.replace(new, tried=tried)))
         raw = store.get(key)
-    known = (
-        _ConsumerRecord(_WAREHOUSE, settings.warehouse.url)
-        if raw is None
-        else _READER.read(raw, key)
-    )
-    now = {**known.ended, **(ended or {})}
-    if now != known.ended:
-        store.put(key, _stored(msgspec.structs.replace(known, ended=now)))
+        known = new if raw is None else _READER.read(raw, key)
+        tried = tuple(dict.fromkeys((*known.tried, *tried)))
+    now = msgspec.structs.replace(known, ended={**known.ended, **(ended or {})}, tried=tried)
+    if now != known:
+        store.put(key, _stored(now))
 
 
 def removed_after_end(

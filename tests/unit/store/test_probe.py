@@ -100,3 +100,22 @@ def test_a_warehouse_is_probed_once_before_it_is_on_record(server: ScriptedS3) -
     asked = len(server.requests)
     register_warehouse(settings, store)
     assert len(server.requests) == asked
+
+
+def test_the_same_address_at_another_server_is_probed_again(server: ScriptedS3) -> None:
+    """A bucket's name says nothing of the server that it is asked of."""
+    settings = pipeline(server, server.settings().url)
+    store = open_store(Store(url=f"memory://{uuid.uuid4().hex}"))
+    register_warehouse(settings, store)
+    with ScriptedS3() as other:
+        other.ignores_conditions = True
+        moved = pipeline(other, other.settings().url)
+        assert moved.warehouse.url == settings.warehouse.url
+        with pytest.raises(Misconfigured, match="lets two writers create the same object"):
+            register_warehouse(moved, store)
+        other.ignores_conditions = False
+        register_warehouse(moved, store)
+        asked = len(server.requests), len(other.requests)
+        register_warehouse(settings, store)
+        register_warehouse(moved, store)
+        assert (len(server.requests), len(other.requests)) == asked
