@@ -132,7 +132,7 @@ class Rebuilding:
 
 
 class _ConsumerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``tried``: the endpoints at which a warehouse in an object store was probed ("": the usual one)."""
+    """``tried``: endpoints at which a warehouse in an object store was probed ("": the default)."""
 
     kind: str
     url: str
