@@ -62,7 +62,16 @@ class Started:
         assert family
         self.process.send_signal(signal.SIGINT)
         shown, _ = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, shown, [one for one in family if one.is_running()]
+        return self.process.returncode, shown, [one for one in family if runs(one)]
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether it does anything: one that has ended may wait for its parent, here the machine's
+    first process, to ask for its status."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
+from importlib.resources import files
 from types import MappingProxyType
 
 from tideline.contract.errors import Misconfigured
@@ -38,7 +38,9 @@ def _set(hadoop: str, sdk: str, accelerator: str) -> JarSet:
         f"software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:{accelerator}",
     )
     name = f"s3-hadoop-{hadoop}"
-    lines = Path(__file__).with_name(f"{name}.sha256").read_text(encoding="ascii").splitlines()
+    # Executed from a wheel's archive, too, in which no path leads.
+    file = files(__package__).joinpath(f"{name}.sha256")
+    lines = file.read_text(encoding="ascii").splitlines()
     digests = {file: digest for digest, file in (line.split() for line in lines)}
     return JarSet("S3's jars", name, roots, _EXCLUDED, digests)
 

@@ -63,7 +63,7 @@ MODULES: Mapping[str, frozenset[str]] = {
         {"os", "pathlib", "shutil", "subprocess", "tempfile", "zipfile"}
     ),
     "tideline.warehouse.hadoop": frozenset({"os"}),
-    "tideline.warehouse.s3_jars": frozenset({"pathlib"}),
+    "tideline.warehouse.s3_jars": frozenset({"importlib.resources"}),
     "tideline.java": frozenset({"os", "pathlib", "shutil", "subprocess"}),
     "tideline.local_spark": frozenset({"importlib.util", "os", "pathlib", "shutil"}),
     "tideline.spark_versions": frozenset({"importlib.metadata"}),
