@@ -134,8 +134,8 @@ class S3Server(LoopbackServer):
             "admin.ui": "false",
             "webdav": "false",
             "master.telemetry": "false",
-            # By itself it permits as many as the disk has room for, were all of them full: on a full
-            # disk a bucket that is made later may have none, and refuses every object.
+            # By itself it permits as many as the disk has room for, were all of them full. Where
+            # that is little, a bucket that is made later has none, and refuses every object.
             "volume.max": 10_000,
             "bucket": ",".join(self._buckets),
             **self._inner,
