@@ -72,8 +72,10 @@ def test_a_repair_is_merged_by_the_merger(line: WholeLine, merger: Merger) -> No
     change(line, drawn)
     for run_id in runs:
         line.succeeds(REPAIR, run_id)
+        # The merger may have merged what it asked for before it planned: then it has nothing to do.
         log = merged_by(line, run_id)
-        assert "this task starts no Spark" in log and "spark-submit" not in log, log
+        assert "this task starts no Spark" in log or "nothing to merge" in log, log
+        assert "what spark-submit printed" not in log, log
     line.expect_equal()
 
 
