@@ -18,6 +18,9 @@ SHARED_FILES = "spark.tideline.sharedFiles"
 EXECUTORS_WAIT = "spark.tideline.executorsWait"
 """The setting, of ours likewise, that holds ``merge.executors_wait_s``."""
 
+AUTHENTICATE_SECRET = "spark.authenticate.secret"
+"""The setting that holds a standalone cluster's secret."""
+
 STANDALONE = "spark://"
 """The beginning of the address of a standalone cluster's master."""
 
@@ -87,7 +90,7 @@ def secret_settings(merge: Merge, master: str) -> dict[str, str]:
         return {}
     return {
         "spark.authenticate": "true",
-        "spark.authenticate.secret": secret,
+        AUTHENTICATE_SECRET: secret,
         "spark.network.crypto.enabled": "true",
     }
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 
@@ -89,10 +88,12 @@ def check_spark(settings: Settings) -> list[Finding]:
         connection_absent,
         connection_master,
         local_environment,
+        variable,
     )
 
     name = os.environ.get(CONNECTION_VARIABLE, CONNECTION)
-    with _as_server():
+    # As Airflow looks for its tasks, in its database, too; elsewhere in the environment alone.
+    with variable(_PROCESS, "server"):
         absent = connection_absent(name)
         master = settings.merge.master if absent else connection_master(name)
     if absent is None:
@@ -113,21 +114,6 @@ def check_spark(settings: Settings) -> list[Finding]:
         ok("java", f"Java 17 or newer: {environment['JAVA_HOME']}"),
         *check_jars(settings, jars.split(",")),
     ]
-
-
-@contextmanager
-def _as_server() -> Iterator[None]:
-    """Have Airflow look up connections as it does for its tasks, in its database, too: in another
-    process it looks at the environment alone."""
-    before = os.environ.get(_PROCESS)
-    os.environ[_PROCESS] = "server"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_PROCESS]
-        else:
-            os.environ[_PROCESS] = before
 
 
 def check_plugin() -> list[Finding]:

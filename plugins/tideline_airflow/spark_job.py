@@ -227,8 +227,15 @@ def _standing_in(conn_id: str, master: str) -> Iterator[None]:
     """Give an absent connection while the hook looks for it, by the environment, where Airflow
     looks first. Without one the hook takes YARN, and says so in the task's log."""
     name = f"AIRFLOW_CONN_{conn_id.upper()}"
+    with variable(name, json.dumps({"conn_type": "spark", "host": master})):
+        yield
+
+
+@contextmanager
+def variable(name: str, value: str) -> Iterator[None]:
+    """Set a variable of this process's environment inside the context."""
     before = os.environ.get(name)
-    os.environ[name] = json.dumps({"conn_type": "spark", "host": master})
+    os.environ[name] = value
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from tideline.cluster_spark import is_cluster
+from tideline.cluster_spark import AUTHENTICATE_SECRET, is_cluster
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.local_spark import LOCAL
 from tideline.spark_versions import spark_line
@@ -79,7 +79,6 @@ LONG_LIVED_SETTINGS: Mapping[str, str] = {
 """Settings for a session of thousands of merges."""
 
 TABLES_AT_ONCE_MAX = 16
-_SECRET = "spark.authenticate.secret"
 _JAVA_NAMES = (
     "functions",
     "PythonUtils",
@@ -163,7 +162,7 @@ def _made(app_name: str, settings: Mapping[str, str], place: str) -> SparkSessio
     for name, value in settings.items():
         builder = builder.config(name, value)
     _silence()
-    session = _started(builder, place, secret=_SECRET in settings)
+    session = _started(builder, place, secret=AUTHENTICATE_SECRET in settings)
     remember(java_names(session), _JAVA_NAMES)
     _check(session, in_s3=S3_CLIENT in settings)
     if is_cluster(place):

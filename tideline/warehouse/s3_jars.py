@@ -39,8 +39,8 @@ def _set(hadoop: str, sdk: str, accelerator: str) -> JarSet:
     )
     name = f"s3-hadoop-{hadoop}"
     # Executed from a wheel's archive, too, in which no path leads.
-    file = files(__package__).joinpath(f"{name}.sha256")
-    lines = file.read_text(encoding="ascii").splitlines()
+    listed = files(__package__).joinpath(f"{name}.sha256")
+    lines = listed.read_text(encoding="ascii").splitlines()
     digests = {file: digest for digest, file in (line.split() for line in lines)}
     return JarSet("S3's jars", name, roots, _EXCLUDED, digests)
 
