@@ -32,7 +32,7 @@ def run(workers: int, cores: int, memory: str, port: int | None, folder: Path = 
         cluster.start()
         print(f"cluster: {workers} workers with {cores} cores and {memory} each")
         print(f"cluster: the master's page, without a login: {cluster.master.page}")
-        print("cluster: in tideline.toml:\n")
+        print("cluster: in the section [merge] of tideline.toml, which init has made:\n")
         print("\n".join(toml_lines(cluster.settings)))
         print("\ncluster: Ctrl-C ends it", flush=True)
         threading.Event().wait()
@@ -44,8 +44,7 @@ def run(workers: int, cores: int, memory: str, port: int | None, folder: Path = 
 
 
 def toml_lines(settings: Mapping[str, str]) -> Iterator[str]:
-    """Yield the section ``[merge]`` with ``settings``; JSON's texts are TOML's."""
-    yield "[merge]"
+    """Yield the lines of ``settings`` for the section ``[merge]``; JSON's texts are TOML's."""
     for key, value in settings.items():
         yield f"{key} = {json.dumps(value, ensure_ascii=False)}"
     yield "shared_files = true    # where store and warehouse are folders of this machine"

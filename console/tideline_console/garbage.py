@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from tideline.planner.consumers import known_consumers
+from tideline.planner.consumers import Consumer, known_consumers, warehouse_key
 from tideline.planner.garbage import Fate, Garbage
 from tideline.settings import Settings
 from tideline.store.objects import open_store
@@ -28,6 +28,12 @@ def run(settings: Settings, *, dry_run: bool) -> None:
     if not consumers:
         say("no one has planned a merge yet: all is kept")
     for consumer in consumers:
-        say(f"{consumer.name} must have applied what is removed")
+        other = "" if consumer.key == warehouse_key(settings) else _how_to_remove(consumer)
+        say(f"{consumer.name} must have applied what is removed{other}")
     if dry_run:
         say("nothing was removed: this was a dry run")
+
+
+def _how_to_remove(consumer: Consumer) -> str:
+    """Return what to do about a consumer that is not the settings' warehouse, if it is gone."""
+    return f"; if it is gone for good, remove the object {consumer.key} of the store"

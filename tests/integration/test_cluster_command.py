@@ -100,8 +100,8 @@ def settings(merge: dict[str, object]) -> Settings:
 def test_it_prints_settings_that_commands_take_and_ends_with_ctrl_c(tmp_path: Path) -> None:
     with started(tmp_path / "one") as cluster:
         shown = cluster.until_ready()
-        [section] = [one for one in shown.split("\n\n") if one.startswith("[merge]")]
-        merge = settings(tomllib.loads(section)["merge"]).merge
+        [lines] = [one for one in shown.split("\n\n") if one.startswith("master = ")]
+        merge = settings(tomllib.loads(lines)).merge
         assert merge.shared_files and merge.driver_host == LOOPBACK
         assert merge.secret() == (cluster.folder / "secret").read_text()
         port = merge.master.rpartition(":")[2]
@@ -132,5 +132,6 @@ def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
 def test_what_is_printed_is_toml_whatever_the_folder_is_called() -> None:
     odd = 'a "quoted" \\ folder\u00e9'
     assert tomllib.loads("\n".join(toml_lines({"authenticate_secret_file": odd}))) == {
-        "merge": {"authenticate_secret_file": odd, "shared_files": True}
+        "authenticate_secret_file": odd,
+        "shared_files": True,
     }

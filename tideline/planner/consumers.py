@@ -42,10 +42,13 @@ _REBUILD = "rebuild"
 
 
 class Consumer(Protocol):
-    """One reader of the parts; ``name`` is for messages."""
+    """One reader of the parts; ``name`` is for messages, ``key`` that of its record."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def key(self) -> str: ...
 
     def applied(self, tail: Manifest, state: OpenState) -> Mapping[str, int]:
         """Return by table the manifest up to which its parts are applied here; missing tables have
@@ -78,6 +81,7 @@ class WarehouseConsumer:
         warehouse = settings.warehouse.model_copy(update={"url": url})
         self._settings = settings.model_copy(update={"warehouse": warehouse})
         self._ended = ended or {}
+        self.key = warehouse_key(self._settings)
         self.name = f"the warehouse at {url}"
 
     def applied(self, tail: Manifest, state: OpenState) -> Mapping[str, int]:
@@ -113,7 +117,10 @@ class WarehouseConsumer:
 class Rebuilding:
     """A rebuild of one table: it needs the parts that the shadow table has not applied."""
 
-    def __init__(self, settings: Settings, store: ObjectStore, url: str, table: str) -> None:
+    def __init__(
+        self, settings: Settings, store: ObjectStore, url: str, table: str, key: str
+    ) -> None:
+        self.key = key
         self._warehouse = WarehouseConsumer(settings, store, url)
         self._table = table
         self.name = f"the rebuild of {table} at {url}"
@@ -158,7 +165,7 @@ def register_warehouse(
     Idempotent. Raises Misconfigured for one in which commits of two writers would be lost; that is
     tried once at each endpoint, which may be another server.
     """
-    key = _warehouse_key(settings)
+    key = warehouse_key(settings)
     new = _ConsumerRecord(_WAREHOUSE, settings.warehouse.url)
     raw = store.get(key)
     known = new if raw is None else _READER.read(raw, key)
@@ -182,7 +189,7 @@ def removed_after_end(
     """Return those of the tables with ``missing`` targets that had ended: the source no longer has
     them, everything was applied, and someone has removed their targets since."""
     gone = {name: table for name, table in missing.items() if table.removed}
-    key = _warehouse_key(settings)
+    key = warehouse_key(settings)
     raw = store.get(key) if gone else None
     ended = {} if raw is None else _READER.read(raw, key).ended
     return frozenset(name for name, table in gone.items() if _has_ended(name, table, ended))
@@ -193,7 +200,8 @@ def _has_ended(name: str, table: TableState, ended: Mapping[str, int]) -> bool:
     return table.removed and ended.get(name) == table.generation
 
 
-def _warehouse_key(settings: Settings) -> str:
+def warehouse_key(settings: Settings) -> str:
+    """Return the key of the record of the settings' warehouse."""
     digest = hashlib.sha256(settings.warehouse.url.encode()).hexdigest()[:16]
     return layout.consumer_key(settings.pipeline, f"{_WAREHOUSE}-{digest}")
 
@@ -240,7 +248,7 @@ def known_consumers(
         if record.kind == _WAREHOUSE:
             found.append(WarehouseConsumer(settings, store, record.url, record.ended))
         elif since is None or entry.modified >= since:
-            found.append(Rebuilding(settings, store, record.url, record.table))
+            found.append(Rebuilding(settings, store, record.url, record.table, entry.key))
     return found
 
 

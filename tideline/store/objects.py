@@ -112,6 +112,7 @@ class ObjectStore:
         tries: Callable[..., Iterable[AbstractContextManager[Any]]] = stamina.retry_context,
     ) -> None:
         self.url = settings.url
+        self._place = self.url if not settings.endpoint else f"{self.url} at {settings.endpoint}"
         self._client = client
         self._root = root
         self._tries = tries
@@ -232,7 +233,7 @@ class ObjectStore:
                     return self._once(request, attempt)
         except Unanswered as error:
             raise Unavailable(
-                f"the store {self.url} did not answer within {self._retry_s:g} s: {error}",
+                f"the store {self._place} did not answer within {self._retry_s:g} s: {error}",
                 hint="check that the store runs and can be reached; the same call may succeed",
             ) from None
         raise Unavailable(f"the store {self.url} was not asked: {request}")

@@ -12,7 +12,10 @@ from typer.testing import CliRunner
 from tests.fixtures.settings import as_toml
 from tests.unit.planner.test_garbage import Case
 from tests.unit.planner.test_planner import apply
+from tideline.planner.consumers import register_warehouse
 from tideline_console.app import app
+
+GONE = "if it is gone for good, remove the object"
 
 pytestmark = pytest.mark.usefixtures("blocks_of_ten")
 
@@ -55,3 +58,21 @@ def test_without_a_consumer_it_says_so(tmp_path: Path) -> None:
     for key in case.store.list("shop/consumers"):
         case.store.delete(key)
     assert "no one has planned a merge yet" in run(case)
+
+
+def test_of_another_warehouse_it_names_the_record_to_remove(tmp_path: Path) -> None:
+    case = Case(tmp_path)
+    apply(case.history, 34, "public.plain")
+    [own] = case.store.list("shop/consumers")
+    warehouse = case.history.settings.warehouse.model_copy(update={"url": "file:///gone"})
+    register_warehouse(
+        case.history.settings.model_copy(update={"warehouse": warehouse}), case.store
+    )
+    [other] = set(case.store.list("shop/consumers")) - {own}
+    reported = " ".join(run(case, "--dry-run").split())
+    assert f"the warehouse at file:///gone must have applied what is removed; {GONE} {other} " in (
+        reported
+    )
+    assert own not in reported
+    case.store.delete(other)
+    assert "file:///gone" not in run(case, "--dry-run")

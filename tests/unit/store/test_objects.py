@@ -129,8 +129,9 @@ def test_a_store_that_stays_down_is_unavailable(server: ScriptedS3) -> None:
 def test_a_server_that_is_gone_is_unavailable() -> None:
     with ScriptedS3() as server:
         settings = server.settings(retry_s=0.2)
-    with pytest.raises(Unavailable, match="get a: no connection"):
+    with pytest.raises(Unavailable, match="get a: no connection") as caught:
         open_store(settings).get("a")
+    assert f"the store {settings.url} at {settings.endpoint} did not answer" in caught.value.message
 
 
 @pytest.mark.parametrize(
