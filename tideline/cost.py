@@ -1,8 +1,8 @@
 """Estimates a pipeline's use of its object store in a day: requests, bytes, and their price.
 
 A model, in mean values, of worker, passive workers, merges, roll-ups and removal; a test compares
-it with a running worker. Not in it are starts, dumps, ``tideline status`` and the requests of the
-warehouse's own store.
+it with a running worker, and another one with merges into a table in S3. Not in it are starts,
+dumps, maintenance, and ``tideline status``.
 
 The writer's rhythm: a segment opens with its first change and closes after ``flush_s``, or when it
 is full. It is one part for each table with a change in it, and one manifest. When nothing was
@@ -36,6 +36,13 @@ REMOVAL_BLOCKS = 100
 """Blocks that one search for garbage reads."""
 GETS_PER_PART = 3
 """Spark's requests to read one: the file's status, its footer, its columns."""
+LISTS_PER_LOOK, GETS_PER_LOOK = 1, 10
+"""The planner's requests to see what a table has applied: its log since the last checkpoint, which
+ten commits follow at most."""
+LISTS_PER_MERGE, PUTS_PER_MERGE, GETS_PER_MERGE = 6, 3, 45
+"""Spark's requests to merge a table: its log is listed and read, a file of its rows is read twice;
+a file, a deletion vector and the commit are written. Each other file with changed rows takes ten
+GETs."""
 _PART_BYTES, _COLUMN_BYTES = 600, 120
 """Bytes of a part without rows, and those that a column adds: names, types, page headers."""
 _LOOK_S = 0.2
@@ -59,7 +66,8 @@ class Traffic(msgspec.Struct, frozen=True):
 
 class RequestRates(msgspec.Struct, frozen=True):
     """The settings that make requests; see `tideline.settings`. ``passive`` workers wait, a merge
-    runs every ``merge_every_s``."""
+    runs every ``merge_every_s``; ``warehouse_in_store``: the warehouse is in an object store,
+    too."""
 
     flush_s: float = 5.0
     heartbeat_s: float = 5.0
@@ -71,6 +79,7 @@ class RequestRates(msgspec.Struct, frozen=True):
     parts_days: float = 7.0
     removal_interval_s: float = 21_600.0
     rollup_file_bytes_max: float = 64 * 2**20
+    warehouse_in_store: bool = True
 
 
 class Prices(msgspec.Struct, frozen=True):
@@ -123,17 +132,22 @@ def cost_of(traffic: Traffic, rates: RequestRates, prices: Prices) -> Cost:
     looks = DAY_S / rates.removal_interval_s if manifests else 0.0
     listed_blocks = min(REMOVAL_BLOCKS, blocks * rates.parts_days)
     objects = (parts + files) / blocks if blocks else 0.0
+    asked = merges if rates.warehouse_in_store else 0.0
+    looked_at = traffic.tables * asked
+    merged = asked * _tables_hit(traffic, traffic.changes_per_s * rates.merge_every_s)
     puts = {
         "parts": parts,
         "manifests": manifests,
         "roll-ups": files + blocks,
         "merges": 3 * merges,
+        "warehouse": LISTS_PER_LOOK * looked_at + (LISTS_PER_MERGE + PUTS_PER_MERGE) * merged,
         "removal": looks * max(1.0, listed_blocks * objects / LISTED_MAX),
     }
     gets = {
         "passive workers": rates.passive * _passive_gets(manifests, rates),
         "merge plans": merges * _planning_gets(traffic, manifests, merges),
         "merges": GETS_PER_PART * read_parts,
+        "warehouse": GETS_PER_LOOK * looked_at + GETS_PER_MERGE * merged,
         "roll-ups": manifests + parts + blocks * (traffic.busy + 4),
         "removal": looks * (listed_blocks + 2 * math.log2(manifests * YEAR_DAYS + 2)),
     }

@@ -87,6 +87,7 @@ def compute(
         parts_days=retention.parts_days,
         removal_interval_s=retention.interval_s,
         rollup_file_bytes_max=capture.rollup_file_bytes_max,
+        warehouse_in_store=settings is None or settings.warehouse_storage.in_object_store,
     )
     if measured is not None:
         traffic, rates = measured.traffic(), measured.rates(rates)

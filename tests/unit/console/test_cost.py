@@ -93,6 +93,16 @@ def test_what_is_not_given_is_in_the_settings(tmp_path: Path) -> None:
     assert document(tmp_path, "--tables", "9", "--heartbeat-s", "4")["traffic"]["tables"] == 9
 
 
+def test_a_warehouse_in_folders_has_no_requests(tmp_path: Path) -> None:
+    def asked(url: str) -> tuple[float, float]:
+        settings_in(tmp_path, warehouse={"url": url})
+        [day] = document(tmp_path, "--tables", "9")["days"]
+        return day["puts"]["warehouse"], day["gets"]["warehouse"]
+
+    assert asked("file:///w") == (0, 0)
+    assert min(asked("s3://lake/shop")) > 0
+
+
 def test_patterns_say_nothing_of_how_many_tables_there_are(tmp_path: Path) -> None:
     settings_in(tmp_path, source={"tables": ["public.*"]})
     assert document(tmp_path)["traffic"]["tables"] == 100
