@@ -9,7 +9,7 @@ LINT_PATHS := $(wildcard tideline capture spark_jobs console plugins dags devtoo
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers demo cluster test tests long matrix check quick-tests lint faults fuzz bench wheels images constraints sbom licences clean
+.PHONY: help setup servers demo cluster s3 test tests long matrix check quick-tests lint faults fuzz bench wheels images constraints sbom licences clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ demo: setup ## the main job on a sample shop, live; SOURCE=mariadb, STORAGE=file
 
 cluster: setup ## a standalone Spark cluster on loopback, until Ctrl-C; WORKERS=…, PORT=… and FOLDER=… set it
 	@$(BIN)/python -m devtools cluster $(if $(WORKERS),--workers $(WORKERS)) $(if $(PORT),--port $(PORT)) $(if $(FOLDER),--folder $(FOLDER))
+
+s3: setup ## an S3 server on loopback, until Ctrl-C; BUCKET=…, PORT=… and FOLDER=… set it
+	@$(BIN)/python -m devtools s3 $(if $(BUCKET),--bucket $(BUCKET)) $(if $(PORT),--port $(PORT)) $(if $(FOLDER),--folder $(FOLDER))
 
 # Four processes on two cores: what waits for servers leaves the cores to what merges.
 SIDE_BY_SIDE := --numprocesses=4 --dist=loadscope --no-loadscope-reorder --max-worker-restart=0

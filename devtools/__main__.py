@@ -1,4 +1,5 @@
-"""``python -m devtools``: the demo, a Spark cluster and the simulator, which installations lack."""
+"""``python -m devtools``: the demo, a Spark cluster, an S3 server and the simulator, which
+installations lack."""
 
 from __future__ import annotations
 
@@ -76,6 +77,20 @@ def cluster(
     from devtools.cluster import FOLDER, run
 
     run(workers, cores, memory, port, folder or FOLDER)
+
+
+@app.command()
+def s3(
+    bucket: Annotated[str, typer.Option(help="Its bucket.")] = "lake",
+    port: Annotated[int, typer.Option(help="Its port.")] = 8333,
+    folder: Annotated[
+        Path | None, typer.Option(help="For its data; .run/s3 here.", show_default=False)
+    ] = None,
+) -> None:
+    """Run an S3 server on loopback, until Ctrl-C; prints the settings for it."""
+    from devtools.s3 import FOLDER, run
+
+    run(bucket, port, folder or FOLDER)
 
 
 if __name__ == "__main__":

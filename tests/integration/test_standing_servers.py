@@ -1,4 +1,5 @@
-"""``make cluster``: what it prints is what commands take, and nothing of it outlives Ctrl-C."""
+"""``make cluster`` and ``make s3``: what they print is what commands take, and nothing of them
+outlives Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from devtools.cluster import toml_lines
-from devtools.services.ports import LOOPBACK
+from devtools.services.ports import LOOPBACK, free_port
 from devtools.services.process import PID_SUFFIX
-from tideline.settings import Settings, make_settings
+from devtools.standing import toml_lines
+from tideline.settings import Settings, Store, make_settings
+from tideline.store.objects import open_store
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0
@@ -26,13 +28,12 @@ pytestmark = pytest.mark.timeout(900)
 
 
 class Started:
-    """``python -m devtools cluster`` in a folder of its own."""
+    """``python -m devtools`` with a command, in a folder of its own."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         self.folder = folder
-        command = [sys.executable, "-m", "devtools", "cluster", "--workers", "1", *words]
         self.process = subprocess.Popen(
-            [*command, "--folder", str(folder)],
+            [sys.executable, "-m", "devtools", *words, "--folder", str(folder)],
             cwd=ROOT,
             text=True,
             stdout=subprocess.PIPE,
@@ -85,6 +86,9 @@ def started(folder: Path, *words: str) -> Iterator[Started]:
         cluster.process.communicate(timeout=PATIENCE_S)
 
 
+CLUSTER = ("cluster", "--workers", "1")
+
+
 def settings(merge: dict[str, object]) -> Settings:
     return make_settings(
         {
@@ -98,7 +102,7 @@ def settings(merge: dict[str, object]) -> Settings:
 
 
 def test_it_prints_settings_that_commands_take_and_ends_with_ctrl_c(tmp_path: Path) -> None:
-    with started(tmp_path / "one") as cluster:
+    with started(tmp_path / "one", *CLUSTER) as cluster:
         shown = cluster.until_ready()
         [lines] = [one for one in shown.split("\n\n") if one.startswith("master = ")]
         merge = settings(tomllib.loads(lines)).merge
@@ -106,11 +110,11 @@ def test_it_prints_settings_that_commands_take_and_ends_with_ctrl_c(tmp_path: Pa
         assert merge.secret() == (cluster.folder / "secret").read_text()
         port = merge.master.rpartition(":")[2]
         # Beside it, in its folder and on its port.
-        with started(cluster.folder) as second:
+        with started(cluster.folder, *CLUSTER) as second:
             text, _ = second.process.communicate(timeout=PATIENCE_S)
         assert second.process.returncode != 0
         assert f"is in use by the process {cluster.process.pid}" in text
-        with started(tmp_path / "two", "--port", port) as second:
+        with started(tmp_path / "two", *CLUSTER, "--port", port) as second:
             text, _ = second.process.communicate(timeout=PATIENCE_S)
         assert second.process.returncode != 0
         assert f"port {port} on {LOOPBACK} is taken" in text
@@ -122,16 +126,35 @@ def test_it_prints_settings_that_commands_take_and_ends_with_ctrl_c(tmp_path: Pa
 
 
 def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
-    with started(tmp_path) as cluster:
+    with started(tmp_path, *CLUSTER) as cluster:
         cluster.until_there_is(f"spark-master{PID_SUFFIX}")
         code, text, left = cluster.interrupt()
     assert code == 0 and READY not in text
     assert left == []
 
 
+def test_the_s3_server_keeps_its_data_and_its_key(tmp_path: Path) -> None:
+    words = ("s3", "--bucket", "trial", "--port", str(free_port()))
+    printed = []
+    for _ in range(2):
+        with started(tmp_path, *words) as server:
+            shown = server.until_ready()
+            sections = tomllib.loads(shown[shown.index("[store]") : shown.index("\ns3: Ctrl-C")])
+            printed.append(sections)
+            store = open_store(Store(**sections["store"]))
+            assert store.get("1") == (None if len(printed) == 1 else b"one")
+            store.put("1", b"one")
+            code, text, left = server.interrupt()
+        assert code == 0 and "ending" in text
+        assert left == []
+    assert printed[0] == printed[1]
+    assert printed[0]["warehouse"]["url"].startswith("s3://trial/")
+    secret = Path(printed[0]["store"]["secret_access_key_file"])
+    assert secret.stat().st_mode & 0o077 == 0 and secret.read_text() not in shown
+
+
 def test_what_is_printed_is_toml_whatever_the_folder_is_called() -> None:
     odd = 'a "quoted" \\ folder\u00e9'
     assert tomllib.loads("\n".join(toml_lines({"authenticate_secret_file": odd}))) == {
-        "authenticate_secret_file": odd,
-        "shared_files": True,
+        "authenticate_secret_file": odd
     }
