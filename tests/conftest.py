@@ -12,10 +12,10 @@ from xdist.scheduler import LoadScopeScheduling
 pytest_plugins = [
     "tests.skips",
     "tests.lengths",
+    "tests.fixtures.settings",
     "tests.fixtures.services",
     "tests.fixtures.mysql_servers",
     "tests.fixtures.sources",
-    "tests.fixtures.settings",
     "tests.fixtures.capture",
     "tests.fixtures.spark",
     "tests.fixtures.object_storage",
