@@ -121,9 +121,11 @@ def test_each_component_works_on_what_its_container_gets(
     migrate = made.start("airflow-migrate")
     assert migrate.wait(600) == 0, migrate.log_tail()
     for name in COMPONENTS:
+        for other in made.awaited(f"airflow-{name}"):
+            healthy(made, other)
         made.start(f"airflow-{name}")
     for name in COMPONENTS:
-        until(lambda name=name: made.healthy(f"airflow-{name}"))  # type: ignore[misc]
+        healthy(made, f"airflow-{name}")
     api = logged_in(made)
     until(lambda: "tideline_control" in api.dags() and "tideline_repair" in api.dags())
     assert api.import_errors() == {}
@@ -143,6 +145,7 @@ def test_each_component_works_on_what_its_container_gets(
     worker.delayed.clear()
     assert api.wait("tideline_repair", run_id, timeout_s=RUN_TIMEOUT_S) == "success"
     assert api.tasks("tideline_repair", run_id)["ask"] == "success"
+    assert " [error " not in (made.folder / "airflow-scheduler.log").read_text()
     hidden = set(made.given.values())
     for name in COMPONENTS:
         seen = made.shown(f"airflow-{name}")
@@ -150,6 +153,11 @@ def test_each_component_works_on_what_its_container_gets(
     for log in [*made.folder.glob("*.log"), *(made.folder / "airflow" / "logs").rglob("*.log")]:
         text = log.read_text(errors="replace")
         assert not [one for one in hidden if one in text], f"a secret in {log.name}"
+
+
+def healthy(made: Containers, name: str) -> None:
+    """Wait until the container's own check says so."""
+    until(lambda: made.healthy(name))
 
 
 def logged_in(made: Containers) -> AirflowApi:

@@ -119,6 +119,12 @@ def test_services_refer_to_what_exists(services: dict[str, Service]) -> None:
                 assert services[other]["restart"] == "no", f"{other} must end to complete"
 
 
+def test_tasks_start_behind_the_api_server_that_they_call(services: dict[str, Service]) -> None:
+    """The scheduler runs them, and begins with one: the first day of tideline_backfill."""
+    own, shared = (services[f"airflow-{name}"]["depends_on"] for name in ("scheduler", "triggerer"))
+    assert own == {**shared, "airflow-api-server": {"condition": "service_healthy"}}
+
+
 SOURCES = {"mariadb": "MARIADB", "mysql": "MYSQL"}
 
 
