@@ -36,7 +36,7 @@ from tideline_airflow.compat import (
 )
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
-from tideline_airflow.log_lines import clear_errors
+from tideline_airflow.log_lines import clear_errors, log_line
 from tideline_airflow.progress import describe, reasons
 from tideline_airflow.request_options import takes, templates, value_of
 from tideline_airflow.scope import checked, flag_of, is_typed
@@ -119,7 +119,8 @@ class DumpOperator(BaseOperator):
         request = self._request(context)
         hook = TidelineHook(self.config)
         self._asked = request.request_id
-        self.log.info("request %s", request.request_id)
+        text = f"{request.purpose} {', '.join(request.tables)}: request {request.request_id}"
+        self.log.info("the worker is asked to %s", log_line(text))
         if self.defer_after_s is None:
             waits = self._waits(ahead=True)
         else:

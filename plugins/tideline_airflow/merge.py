@@ -199,10 +199,12 @@ class MergeOperator(PlanJobOperator):
             refused = {one.table: one for one in plan.tables if one.table in names}
             if names:
                 text = log_line(", ".join(sorted(names)))
-                self.log.info("planning again, others have moved on: %s", text)
+                self.log.info("planning again, since another run has changed %s", text)
             elif plan.to_manifest >= plan.tail:
                 return _Done(plan, receipts, others)
-        self.log.warning("more is to be merged after %d plans", self.rounds_max)
+        self.log.warning(
+            "%d plans have run, and more is to be merged: the next run goes on", self.rounds_max
+        )
         return _Done(plan, receipts, others, tuple(names))
 
     def _scope(self) -> list[str] | None:

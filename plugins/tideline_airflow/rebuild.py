@@ -82,7 +82,7 @@ class RebuildOperator(PlanJobOperator):
             asked=identity_of(context).name,
         )
         name = log_line(record.table)
-        self.log.info("rebuild %d of %s, as %s", record.build, name, record.mode.value)
+        self.log.info("rebuild %d of %s, in mode %s", record.build, name, record.mode.value)
         done: list[str] = []
         accept = flag_of(self.accept_differences)
         with Reservation(hook.settings, record.table, self.warn) as reservation:

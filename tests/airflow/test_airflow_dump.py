@@ -362,7 +362,8 @@ def test_no_key_is_in_what_airflow_shows(
     result = ask.execute(TaskContext(ask, try_number=2).values)
     shown = [getattr(ask, name) for name in ask.template_fields]
     logged = task_log.text
-    assert f"request {identity_of(TaskContext(ask).values).name}" in logged
+    asked = f"dump public.orders: request {identity_of(TaskContext(ask).values).name}"
+    assert f"the worker is asked to {asked}" in logged
     assert "canary" not in repr((shown, trigger, result)) + logged
 
 
