@@ -60,7 +60,7 @@ def start_failure(error: Exception, master: str, *, secret: bool) -> TidelineErr
         else "it may want a secret, and merge.authenticate_secret_file is not set"
     )
     return Unavailable(
-        f"Spark's master {master} did not take this application in",
+        f"Spark's master {master} did not accept this application",
         hint=f"{reason}; or its Spark is another version; or executors cannot reach the driver"
-        " (merge.driver_host). Its log says which",
+        " (merge.driver_host). The master's log says which",
     )

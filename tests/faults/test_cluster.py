@@ -331,7 +331,7 @@ def test_a_wrong_secret_is_refused_by_name(
         other.write_text(secret)
         command = cluster.command(tables, access, **{key: str(other)})
     assert command.end() != 0
-    assert "did not take this application in" in command.output and hint in command.output
+    assert "did not accept this application" in command.output and hint in command.output
     assert "canary" not in command.output
     assert not committed(tables)
 

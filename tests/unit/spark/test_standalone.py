@@ -64,4 +64,4 @@ def test_why_a_session_does_not_start(text: str, kind: type[Exception], hint: st
 )
 def test_a_secret_is_looked_for_where_it_may_be_missing(secret: bool, hint: str) -> None:
     found = start_failure(Py4JError("a stopped SparkContext"), "spark://h:7077", secret=secret)
-    assert "did not take this application in" in found.message and hint in str(found.hint)
+    assert "did not accept this application" in found.message and hint in str(found.hint)
