@@ -54,7 +54,7 @@ def require_executor(spark: SparkSession, master: str) -> None:
         if time.monotonic() > end:
             raise Unavailable(
                 f"no executor of {master} has joined in {float(wait_s):g} s",
-                hint="it has no free core, or no worker with the memory of an executor"
+                hint="the cluster has no free core, or no worker with the memory of an executor"
                 " (merge.cores_max, executor_cores, executor_memory), or executors cannot reach the"
                 " driver (merge.driver_host); nothing was written, and the next run goes on",
             )
