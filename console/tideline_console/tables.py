@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from tideline.contract.clocks import utc
+from tideline.contract.clocks import utc_text
 from tideline.contract.printable import command, printable
 from tideline.contract.table_layout import TableLayout
 
@@ -40,11 +40,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def moment(at_us: int | None) -> str | None:
-    """Format µs since 1970 as UTC text, to the second; as a number where no calendar has it."""
-    if at_us is None:
-        return None
-    at = utc(at_us)
-    return f"{at_us} µs" if at is None else at.strftime("%Y-%m-%d %H:%M:%SZ")
+    """Format µs since 1970 as a cell of a table (`utc_text`)."""
+    return None if at_us is None else utc_text(at_us)
 
 
 def vectors_differ(table: str, *, wanted: bool) -> str:

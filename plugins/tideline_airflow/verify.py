@@ -15,6 +15,7 @@ from airflow.sdk import BaseOperator
 from msgspec.structs import replace
 
 from tideline.contract import layout
+from tideline.contract.clocks import utc_text
 from tideline.contract.options import options_of
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Receipt
@@ -233,7 +234,11 @@ def _result_in_words(table: TableResult) -> str:
     if table.outcome is VerificationOutcome.NOT_COMPARED:
         hint = "" if table.hint is None else f" ({table.hint})"
         return f"{table.table} could not be compared: {table.reason}{hint}"
-    at = f"at seq {table.seq}, source time {table.source_time_us or 'unknown'}"
+    at = f"at seq {table.seq}"
+    if table.source_time_us is not None:
+        at += f" (source time {utc_text(table.source_time_us)})"
+    if table.sample_percent is not None:
+        at += f" (a sample of {table.sample_percent} %)"
     if table.outcome is VerificationOutcome.EQUAL:
         return f"{table.table} is equal {at}: {table.rows} rows"
     if table.outcome is VerificationOutcome.CHANGING:

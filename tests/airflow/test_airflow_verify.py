@@ -214,6 +214,14 @@ def test_keys_that_changed_are_read_again(
     assert f"{T} is equal" in task_log.text and "canary" not in task_log.text
 
 
+@pytest.mark.parametrize("result", [EQUAL, CHANGING, DIFFERS])
+def test_a_result_says_when_it_was_read_and_how_much(result: TableResult) -> None:
+    """As `tideline verify` does."""
+    at = replace(result, source_time_us=1_700_000_000_000_000, sample_percent=5.0)
+    words = " at seq 40 (source time 2023-11-14 22:13:20Z) (a sample of 5.0 %)"
+    assert words in verify.describe_result(at)
+
+
 @pytest.mark.parametrize(
     "result",
     [DIFFERS, TableResult(T, VerificationOutcome.NOT_COMPARED, reason="it is quarantined")],

@@ -19,6 +19,12 @@ def utc(at_us: int) -> datetime | None:
         return None
 
 
+def utc_text(at_us: int) -> str:
+    """Format µs since 1970 as UTC text, to the second; as a number where no calendar has it."""
+    at = utc(at_us)
+    return f"{at_us} µs" if at is None else at.strftime("%Y-%m-%d %H:%M:%SZ")
+
+
 def apart(source_us: int, own_us: int) -> str | None:
     """Describe how far the source's clock is from this machine's (both µs UTC), if by more than
     `APART_MAX_S`. Any integers are accepted."""
