@@ -13,7 +13,7 @@ from devtools.signals import ignore_interrupts, interrupt_on_sigterm
 
 
 class Servers(Protocol):
-    """What is started together."""
+    """Servers that are started and stopped together."""
 
     def start(self) -> None: ...
 
