@@ -144,6 +144,9 @@ def test_worn_files_are_told_by_the_rows_that_vectors_mark(
     assert (figures.before.fragmented, figures.before.deleted) == (1, 5)
     assert (figures.after.rows, figures.after.deleted, figures.after.vectors) == (35, 0, 0)
     assert len(content(history, spark)) == 35
+    history.commit(row(T, "u", 7, "y"))
+    (receipt,) = history.merge(spark).tables
+    assert (receipt.outcome, receipt.external_changes) == (Outcome.APPLIED, ())
 
 
 def test_an_order_is_made_once(tmp_path: Path) -> None:

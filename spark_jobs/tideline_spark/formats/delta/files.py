@@ -14,6 +14,7 @@ from tideline.contract.maintenance import (
 )
 from tideline.warehouse.delta.log import LOG_FOLDER
 from tideline_spark.formats.delta.access import METADATA, DeltaAccess, verbatim
+from tideline_spark.formats.delta.purge import purge
 
 _OPTIMIZE = "spark.databricks.delta.optimize"
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
@@ -58,7 +59,7 @@ class DeltaFiles:
             self._session.sql(f"OPTIMIZE {self._access.name}").collect()
         if decision.purge:
             # OPTIMIZE leaves a file alone that has no other to be combined with.
-            self._session.sql(f"REORG TABLE {self._access.name} APPLY (PURGE)").collect()
+            purge(self._access)
 
     def vacuum(self, hours: float) -> int:
         """See `TargetFiles`; returns how many fewer files there are afterwards (files that a merge
