@@ -15,7 +15,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
-from urllib.request import urlopen
 
 import psutil
 import pytest
@@ -29,6 +28,7 @@ from tests.fixtures.certificates import make_authority
 from tests.fixtures.object_storage import place_in
 from tests.fixtures.settings import as_toml
 from tests.fixtures.tls_front import TlsFront
+from tests.support.cluster_traces import logs, pages
 from tests.support.proxy import Proxy
 from tideline.java import java_home
 from tideline.planner import applied_state
@@ -423,21 +423,3 @@ def command_lines() -> Iterator[str]:
     for one in psutil.process_iter():
         with suppress(psutil.Error):
             yield " ".join(one.cmdline())
-
-
-def logs(cluster: Cluster) -> Iterator[str]:
-    """What master, workers and executors have written, but for the files that hold the secret."""
-    folder = cluster.master.secret_file.parent
-    for path in (*folder.glob("*.log"), *folder.glob("*-work/*/*/std*")):
-        yield path.read_text(errors="replace")
-
-
-def pages(cluster: Cluster) -> Iterator[str]:
-    """What the master and the workers show to everybody: their pages, and those of applications."""
-    state = cluster.master.state()
-    apps = [f"{cluster.master.page}/app/?appId={one['id']}" for one in state["activeapps"]]
-    workers = [one["webuiaddress"] for one in state["workers"]]
-    master = cluster.master.page
-    for url in (master, f"{master}/json/", f"{master}/environment/", *apps, *workers):
-        with urlopen(url, timeout=PATIENCE_S) as answer:
-            yield answer.read().decode()
