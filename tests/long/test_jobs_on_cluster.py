@@ -105,7 +105,7 @@ class Commands:
         )
 
     def sql(self, statement: str) -> None:
-        """Run a statement that is nobody's job."""
+        """Run a statement of a writer that is not ours."""
         line = ["-c", STATEMENT, str(self.shop.config), statement]
         self._on_both_workers(f"tideline statement {self.shop.settings.pipeline}", line, 0)
 
@@ -158,8 +158,8 @@ def test_rebuild_verification_and_repair(shop: Pipeline[Database], commands: Com
     commands.run("merge")
     assert equal(shop)
 
-    said = commands.run("rebuild", ORDERS, "--mode", "current")
-    assert f"{ORDERS} is rebuilt, as current" in said
+    shown = commands.run("rebuild", ORDERS, "--mode", "current")
+    assert f"{ORDERS} is rebuilt, as current" in shown
     assert equal(shop)
 
     commands.sql(
@@ -187,8 +187,8 @@ def test_maintenance(
     commands.run("merge")
     worker.terminate()
     files = table_files(shop)
-    said = commands.run("maintain", ORDERS)
-    assert "rewritten" in said and "1 files with" in said and "small files" not in said
+    shown = commands.run("maintain", ORDERS)
+    assert "rewritten" in shown and "1 files with" in shown and "small files" not in shown
     purged = table_files(shop)
     assert (len(files - purged), len(purged - files)) == (1, 1)
     assert equal(shop)
