@@ -27,7 +27,7 @@ from tideline_console.dump import warn_if_none_runs, watch
 from tideline_console.merge import run_in
 from tideline_console.output import say, write_document
 from tideline_console.spark import spark_session
-from tideline_console.tables import moment, print_table
+from tideline_console.tables import print_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,14 +148,10 @@ def _print_table(table: TableResult) -> None:
 
 def verdict(table: TableResult) -> str:
     """Return a table's result in words."""
-    share = "" if table.sample_percent is None else f" (a sample of {table.sample_percent} %)"
-    at = f" at seq {table.seq}"
-    if table.source_time_us is not None:
-        at += f" (source time {moment(table.source_time_us)})"
     if table.outcome is VerificationOutcome.EQUAL:
-        return f"equal{at}{share}"
+        return f"equal {table.stand}"
     if table.outcome is VerificationOutcome.CHANGING:
-        return f"changed: {table.changing:,} keys, the others equal{at}{share}"
+        return f"changed: {table.changing:,} keys, the others equal {table.stand}"
     if table.outcome is VerificationOutcome.DIFFERS:
-        return f"{table.differences:,} keys differ{at}{share}"
+        return f"{table.differences:,} keys differ {table.stand}"
     return "not compared"

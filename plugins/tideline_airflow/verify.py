@@ -15,7 +15,6 @@ from airflow.sdk import BaseOperator
 from msgspec.structs import replace
 
 from tideline.contract import layout
-from tideline.contract.clocks import utc_text
 from tideline.contract.options import options_of
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Receipt
@@ -234,21 +233,18 @@ def _result_in_words(table: TableResult) -> str:
     if table.outcome is VerificationOutcome.NOT_COMPARED:
         hint = "" if table.hint is None else f" ({table.hint})"
         return f"{table.table} could not be compared: {table.reason}{hint}"
-    at = f"at seq {table.seq}"
-    if table.source_time_us is not None:
-        at += f" (source time {utc_text(table.source_time_us)})"
-    if table.sample_percent is not None:
-        at += f" (a sample of {table.sample_percent} %)"
     if table.outcome is VerificationOutcome.EQUAL:
-        return f"{table.table} is equal {at}: {table.rows} rows"
+        return f"{table.table} is equal {table.stand}: {table.rows} rows"
     if table.outcome is VerificationOutcome.CHANGING:
-        return f"{table.table}: {table.changing} keys changed meanwhile, the others are equal {at}"
+        return f"{table.table}: {table.changing} keys changed meanwhile, the others are equal {table.stand}"
     counts = (
         f"{table.missing} missing, {table.extra} extra, {table.different} different,"
         f" {table.sequence} with a wrong sequence, {table.duplicates} twice"
     )
     columns = ", ".join(f"{name} {count}" for name, count in sorted(table.columns.items()))
-    return f"{table.table} differs {at}: {counts}" + (f"; columns: {columns}" if columns else "")
+    return f"{table.table} differs {table.stand}: {counts}" + (
+        f"; columns: {columns}" if columns else ""
+    )
 
 
 def _summary(result: Verification) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from tideline.contract.clocks import utc_text
 from tideline.contract.document import DocumentReader, written_features, written_version
 from tideline.contract.manifest import VerificationChunk
 from tideline.contract.plan import PlannedPart
@@ -165,6 +166,16 @@ class TableResult(
     hint: str | None = None
     seconds: float = 0.0
     doubts: int = 0
+
+    @property
+    def stand(self) -> str:
+        """The position that it is true of, and how many of the rows were compared, in words."""
+        text = f"at seq {self.seq}"
+        if self.source_time_us is not None:
+            text += f" (source time {utc_text(self.source_time_us)})"
+        if self.sample_percent is not None:
+            text += f" (a sample of {self.sample_percent} %)"
+        return text
 
     @property
     def differences(self) -> int:
