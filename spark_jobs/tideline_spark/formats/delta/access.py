@@ -47,6 +47,11 @@ class DeltaAccess:
         """Start Delta's own transaction on the newest version."""
         return self.look_up()._1().startTransaction()
 
+    def sequence(self, items: Any = None) -> Any:
+        """Return Java's list ``items``, by default an empty one, as Scala's sequence."""
+        given = self.jvm.java.util.ArrayList() if items is None else items
+        return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(given)
+
     def commits(self, version: int) -> Iterator[TableCommit]:
         """See `Target.commits`."""
         files, _ = self.folder()

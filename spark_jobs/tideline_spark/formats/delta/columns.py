@@ -104,13 +104,11 @@ class DeltaColumns:
             metadata.createdTime(),
         )
         operations = self._access.jvm.org.apache.spark.sql.delta.DeltaOperations
-        nothing = self._access.jvm.org.apache.spark.api.python.PythonUtils.toSeq(
-            self._access.jvm.java.util.ArrayList()
-        )
         with self._access.with_metadata(commit_metadata):
             transaction.updateMetadata(changed, False)
             transaction.commit(
-                nothing, operations.UpdateSchema(metadata.schema(), changed.schema())
+                self._access.sequence(),
+                operations.UpdateSchema(metadata.schema(), changed.schema()),
             )
 
     def refill(

@@ -68,9 +68,10 @@ class DeltaDescription:
         )
         # Not a commit of ours with a manifest number: the same as setting a property by SQL.
         operation = jvm.org.apache.spark.sql.delta.DeltaOperations
-        nothing = jvm.org.apache.spark.api.python.PythonUtils.toSeq(jvm.java.util.ArrayList())
         transaction.updateMetadata(changed, False)
-        return int(transaction.commit(nothing, operation.SetTableProperties(configuration)))
+        return int(
+            transaction.commit(self._access.sequence(), operation.SetTableProperties(configuration))
+        )
 
     def without_null(self, columns: Collection[str]) -> frozenset[str]:
         """See `TargetDescription`; files whose statistics show no NULL are not read."""

@@ -26,7 +26,7 @@ def purge(access: DeltaAccess) -> None:
     Delta raises, for a lost race as well."""
     jvm, snapshot = access.jvm, access.look_up()._2()
     found = snapshot.allFiles().where("deletionVector IS NOT NULL").collectAsList()
-    operation = _always(jvm, snapshot, _sequence(jvm, found))
+    operation = _always(jvm, snapshot, access.sequence(found))
     options = jvm.scala.jdk.javaapi.OptionConverters
     delta = jvm.org.apache.spark.sql.delta.commands
     # What the statement gives: files of any size, with any number of rows that are deleted.
@@ -37,7 +37,7 @@ def purge(access: DeltaAccess) -> None:
         options.toScala(jvm.java.util.OptionalDouble.of(0.0)),
         False,
     )
-    nothing = _sequence(jvm, jvm.java.util.ArrayList())
+    nothing = access.sequence()
     session = access.session._jsparkSession
     delta.OptimizeExecutor(
         session, snapshot, jvm.scala.Option.empty(), nothing, nothing, False, context
@@ -56,8 +56,3 @@ def _always(jvm: Any, snapshot: Any, files: Any) -> Any:
         loader.loadClass(f"{_COMMANDS}.DeltaReorgOperation"),
         handles.dropArguments(same, 0, arguments),
     )
-
-
-def _sequence(jvm: Any, items: Any) -> Any:
-    """Return Java's list as Scala's immutable sequence."""
-    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(items).toSeq()
