@@ -74,14 +74,15 @@ class WarehouseConsumer:
         self,
         settings: Settings,
         store: ObjectStore,
+        key: str,
         url: str,
         ended: Mapping[str, int] | None = None,
     ) -> None:
+        self.key = key
         self._store = store
         warehouse = settings.warehouse.model_copy(update={"url": url})
         self._settings = settings.model_copy(update={"warehouse": warehouse})
         self._ended = ended or {}
-        self.key = warehouse_key(self._settings)
         self.name = f"the warehouse at {url}"
 
     def applied(self, tail: Manifest, state: OpenState) -> Mapping[str, int]:
@@ -118,10 +119,10 @@ class Rebuilding:
     """A rebuild of one table: it needs the parts that the shadow table has not applied."""
 
     def __init__(
-        self, settings: Settings, store: ObjectStore, url: str, table: str, key: str
+        self, settings: Settings, store: ObjectStore, key: str, url: str, table: str
     ) -> None:
         self.key = key
-        self._warehouse = WarehouseConsumer(settings, store, url)
+        self._warehouse = WarehouseConsumer(settings, store, key, url)
         self._table = table
         self.name = f"the rebuild of {table} at {url}"
 
@@ -246,9 +247,9 @@ def known_consumers(
     found: list[Consumer] = []
     for entry, record in _records(settings, store):
         if record.kind == _WAREHOUSE:
-            found.append(WarehouseConsumer(settings, store, record.url, record.ended))
+            found.append(WarehouseConsumer(settings, store, entry.key, record.url, record.ended))
         elif since is None or entry.modified >= since:
-            found.append(Rebuilding(settings, store, record.url, record.table, entry.key))
+            found.append(Rebuilding(settings, store, entry.key, record.url, record.table))
     return found
 
 
