@@ -21,7 +21,7 @@ def run(workers: int, cores: int, memory: str, port: int | None, folder: Path = 
     Raises Misconfigured where ``port`` is taken.
     """
 
-    def make(folder: Path) -> SparkCluster:
+    def make() -> SparkCluster:
         return SparkCluster(folder, port=port, workers=workers, cores=cores, memory=memory)
 
     def lines(cluster: SparkCluster) -> Iterator[str]:

@@ -9,42 +9,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from devtools.services.private_file import write_private
 from devtools.services.s3 import S3Server
 from devtools.standing import keep_up, toml_lines
 
 FOLDER = Path(__file__).resolve().parents[1] / ".run" / "s3"
-PORT = 8333
 
 
-def run(bucket: str, port: int = PORT, folder: Path = FOLDER) -> None:
+def run(bucket: str, port: int, folder: Path = FOLDER) -> None:
     """Run the server, and print the settings with which commands use it; see `keep_up`.
 
     Raises Misconfigured where ``port`` is taken.
     """
 
-    def make(folder: Path) -> S3Server:
+    secret = folder.absolute() / "secret-access-key"
+
+    def make() -> S3Server:
         server = S3Server(folder, port=port, buckets=(bucket,))
-        secret = _secret_file(folder)
         if secret.exists():
             server.secret_access_key = secret.read_text()
         else:
-            secret.touch(mode=0o600)
-            secret.write_text(server.secret_access_key)
+            write_private(secret, server.secret_access_key)
         return server
 
     def lines(server: S3Server) -> Iterator[str]:
-        access = dict(server.access)
+        access = {**server.access, "secret_access_key_file": str(secret)}
         del access["secret_access_key"]
         yield f"s3: {server.endpoint}, with the bucket {bucket}, data in {folder}"
         yield "s3: in tideline.toml, in the place of the two sections that init has made:\n"
         yield "[store]"
         yield from toml_lines({"url": f"s3://{bucket}/changes", **access})
-        yield from toml_lines({"secret_access_key_file": str(_secret_file(folder).absolute())})
         yield "\n[warehouse]    # reached as the store is"
         yield from toml_lines({"url": f"s3://{bucket}/tables"})
 
     keep_up("s3", folder, make, lines)
-
-
-def _secret_file(folder: Path) -> Path:
-    return folder / "secret-access-key"

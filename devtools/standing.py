@@ -26,10 +26,10 @@ _Servers = TypeVar("_Servers", bound=Servers)
 def keep_up(
     name: str,
     folder: Path,
-    make: Callable[[Path], _Servers],
+    make: Callable[[], _Servers],
     lines: Callable[[_Servers], Iterator[str]],
 ) -> None:
-    """Start what ``make`` gives for a folder, print the ``lines`` about it, and wait for a signal.
+    """Start what ``make`` gives, print the ``lines`` about it, and wait for a signal.
 
     Its files are in ``folder``. Raises Misconfigured where another one runs there, and what the
     servers raise; whatever happens, no process is left behind.
@@ -37,7 +37,7 @@ def keep_up(
     interrupt_on_sigterm()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     leftovers(folder)
-    servers = make(folder)
+    servers = make()
     try:
         servers.start()
         for line in lines(servers):

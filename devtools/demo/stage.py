@@ -26,9 +26,11 @@ from devtools.demo.traffic import DSN_VARIABLE, Report, read_report
 from devtools.services.airflow import AirflowOptions, AirflowServices
 from devtools.services.commands import worker
 from devtools.services.postgres import NOT_DURABLE, PostgresServer
+from devtools.services.private_file import write_private
 from devtools.services.process import Child, leftovers
 from devtools.services.s3 import S3Server
 from devtools.services.valkey import ValkeyServer
+from devtools.standing import toml_lines
 from tideline.contract.errors import Unavailable
 from tideline.settings import Settings, load_settings
 
@@ -229,10 +231,8 @@ class DemoStage:
         }
         lines = [f"pipeline = {json.dumps(PIPELINE)}"]
         for section, keys in values.items():
-            lines += ["", f"[{section}]"]
-            lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
-        self.config.touch(mode=0o600)
-        self.config.write_text("\n".join(lines) + "\n")
+            lines += ["", f"[{section}]", *toml_lines(keys)]
+        write_private(self.config, "\n".join(lines) + "\n")
 
 
 def _started(child: Child | None, name: str) -> Child:

@@ -20,6 +20,7 @@ from typing import Self
 
 from devtools.services.airflow_api import AirflowApi
 from devtools.services.ports import LOOPBACK, free_port, is_free
+from devtools.services.private_file import write_private
 from devtools.services.process import Child
 from devtools.services.server import Service
 from tideline.contract.errors import Misconfigured, Unavailable
@@ -200,8 +201,7 @@ class AirflowServices(Service):
         return self.run_folder / "passwords.json"
 
     def _write_passwords(self) -> None:
-        self._passwords_file.touch(mode=0o600)
-        self._passwords_file.write_text(json.dumps({USER: self.password}))
+        write_private(self._passwords_file, json.dumps({USER: self.password}))
 
     def _child(self, name: str, *command: str) -> Child:
         return Child(
@@ -262,7 +262,6 @@ def _read_or_make_secrets(run_folder: Path) -> dict[str, str]:
             "secret_key": secrets.token_hex(32),
             "jwt_secret": secrets.token_hex(40),
         }
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(made))
+        write_private(path, json.dumps(made))
     kept: dict[str, str] = json.loads(path.read_text())
     return kept

@@ -21,6 +21,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from devtools.services.ports import LOOPBACK, free_port, is_listening, require_free
+from devtools.services.private_file import write_private
 from devtools.services.process import Child
 from devtools.services.server import LoopbackServer
 from tideline.contract.errors import Misconfigured, Unavailable
@@ -149,8 +150,7 @@ class S3Server(LoopbackServer):
         actions = ["Admin", "Read", "List", "Tagging", "Write"]
         identity = {"name": "tideline", "credentials": [key], "actions": actions}
         path = self._directory / "identities.json"
-        path.touch(mode=0o600)
-        path.write_text(json.dumps({"identities": [identity]}))
+        write_private(path, json.dumps({"identities": [identity]}))
         return path.absolute()
 
     def _answers(self) -> bool:

@@ -15,6 +15,7 @@ from typing import ClassVar, Self
 
 from devtools.services.folders import reachable_folder
 from devtools.services.ports import free_port, launch_on_port
+from devtools.services.private_file import write_private
 from devtools.services.process import STOP_TIMEOUT_S, Child, unprivileged_account
 from tideline.contract.errors import Unavailable
 
@@ -190,8 +191,7 @@ class DataServer(LoopbackServer):
     def _write(self, name: str, text: str) -> Path:
         """Write a file in the home folder that only the server's account reads."""
         path = self._home / name
-        path.touch(mode=0o600)
-        path.write_text(text)
+        write_private(path, text)
         self._own(path)
         return path
 

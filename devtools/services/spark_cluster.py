@@ -19,6 +19,7 @@ from urllib.request import urlopen
 import psutil
 
 from devtools.services.ports import LOOPBACK, free_port, is_listening
+from devtools.services.private_file import write_private
 from devtools.services.process import Child
 from devtools.services.server import LoopbackServer, Service
 from tideline.contract.errors import Misconfigured
@@ -71,7 +72,7 @@ class SparkMaster(LoopbackServer):
 
     def _write_configuration(self) -> None:
         self.configuration.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write_private(self.secret_file, self._secret)
+        write_private(self.secret_file, self._secret)
         settings = {
             "spark.authenticate": "true",
             "spark.authenticate.secret": self._secret,
@@ -82,7 +83,7 @@ class SparkMaster(LoopbackServer):
             "spark.deploy.recoveryDirectory": str(self._recovery),
         }
         lines = [f"{name} {value}\n" for name, value in settings.items()]
-        _write_private(self.configuration / "spark-defaults.conf", "".join(lines))
+        write_private(self.configuration / "spark-defaults.conf", "".join(lines))
 
     def _answers(self) -> bool:
         return is_listening(self.port) and is_listening(self._ui_port)
@@ -219,11 +220,6 @@ def spark_child(
         },
         cwd=folder,
     )
-
-
-def _write_private(path: Path, text: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(text)
 
 
 def _descendants(pid: int) -> Iterator[psutil.Process]:
