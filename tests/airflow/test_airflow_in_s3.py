@@ -24,7 +24,7 @@ from tests.airflow.no_source import NoSource
 from tests.airflow.stub_worker import StubWorker
 from tests.airflow.task_context import TaskContext
 from tests.airflow.task_log import TaskLog
-from tests.fixtures.object_storage import place_in
+from tests.fixtures.object_storage import place_in, require_s3
 from tests.fixtures.settings import as_toml
 from tests.support.cluster_traces import logs, pages
 from tests.support.command_lines import CommandLines
@@ -36,7 +36,6 @@ from tideline.settings import Settings, load_settings
 from tideline.store.objects import open_store
 from tideline.warehouse.access import storage_options
 from tideline.warehouse.delta.reader import delta_table
-from tideline.warehouse.s3_jars import find_s3_jar_set
 from tideline_airflow.dump import DumpOperator
 from tideline_airflow.merge import MergeOperator
 
@@ -74,8 +73,7 @@ class Spark:
 
 @pytest.fixture(params=["local", "cluster"])
 def spark_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Spark]:
-    if find_s3_jar_set() is None:
-        pytest.skip("the Hadoop of this Spark has no create-only write to S3")
+    require_s3()
     if request.param == "local":
         yield Spark("local[1]", {"driver_memory": "1g", "master": "local[1]"})
         return

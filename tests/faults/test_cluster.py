@@ -25,7 +25,7 @@ from devtools.services.spark_cluster import SparkCluster
 from devtools.services.valkey import ValkeyServer
 from tests.faults.every_mode import TABLES, EveryMode
 from tests.fixtures.certificates import make_authority
-from tests.fixtures.object_storage import place_in
+from tests.fixtures.object_storage import NEEDS_S3, place_in
 from tests.fixtures.settings import as_toml
 from tests.fixtures.tls_front import TlsFront
 from tests.support.cluster_traces import logs, pages
@@ -33,14 +33,11 @@ from tests.support.proxy import Proxy
 from tideline.java import java_home
 from tideline.planner import applied_state
 from tideline.store.objects import open_store
-from tideline.warehouse.s3_jars import find_s3_jar_set
 from tideline_spark.shared_files import PREFIX
 
 pytestmark = [
     pytest.mark.timeout(1_800),
-    pytest.mark.skipif(
-        find_s3_jar_set() is None, reason="the Hadoop of this Spark has no create-only write to S3"
-    ),
+    NEEDS_S3,
 ]
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -25,7 +25,7 @@ from tests.faults.rewired import rewired
 from tests.faults.s3_faults import S3Faults
 from tests.faults.troubles import Troubles
 from tests.fixtures.capture import Pipeline, PipelineFactory
-from tests.fixtures.object_storage import place_in, reach
+from tests.fixtures.object_storage import place_in, reach, require_s3
 from tests.fixtures.services import Database
 from tideline.contract.layout import table_path
 from tideline.contract.modes import Mode
@@ -35,7 +35,6 @@ from tideline.planner.verified import last_verification
 from tideline.store.objects import open_store
 from tideline.warehouse.access import storage_options
 from tideline.warehouse.delta.reader import delta_table
-from tideline.warehouse.s3_jars import find_s3_jar_set
 from tideline_console import verify
 from tideline_console.app import app
 
@@ -68,8 +67,7 @@ def test_merges_that_die_anywhere_end_as_undisturbed_ones(
 @pytest.fixture(scope="module")
 def faults(s3: S3Server, spark: SparkSession) -> Iterator[S3Faults]:
     """Spark's way to the server."""
-    if find_s3_jar_set() is None:
-        pytest.skip("the Hadoop of this Spark has no create-only write to S3")
+    require_s3()
     with S3Faults(s3) as made:
         reach(spark, place_in(s3, "killed", endpoint=made.endpoint))
         yield made

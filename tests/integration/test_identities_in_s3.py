@@ -20,16 +20,14 @@ from devtools.services.s3 import REGION, S3Server
 from tests.faults.any_identity import DOMAIN, AnyIdentity, Seen
 from tests.fixtures.aws_identities import INSTANCE, TOKEN, WEB, WEB_TOKEN, AwsIdentities
 from tests.fixtures.certificates import make_authority
+from tests.fixtures.object_storage import NEEDS_S3
 from tests.fixtures.settings import as_toml
 from tests.fixtures.tls_front import TlsFront
 from tideline.cache import cache_folder
 from tideline.java import java_home
-from tideline.warehouse.s3_jars import find_s3_jar_set
 
 pytestmark = [
-    pytest.mark.skipif(
-        find_s3_jar_set() is None, reason="the Hadoop of this Spark has no create-only write to S3"
-    ),
+    NEEDS_S3,
     pytest.mark.timeout(900),
 ]
 

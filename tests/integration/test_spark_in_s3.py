@@ -15,6 +15,7 @@ import pytest
 
 from devtools.services.s3 import S3Server
 from tests.fixtures.certificates import make_authority
+from tests.fixtures.object_storage import NEEDS_S3
 from tests.fixtures.settings import as_toml
 from tests.fixtures.tls_front import TlsFront
 from tideline.java import java_home
@@ -24,11 +25,8 @@ from tideline.warehouse.delta.jars import delta_jars
 from tideline.warehouse.hadoop import handed_on, s3_settings
 from tideline.warehouse.job_jars import job_jars
 from tideline.warehouse.registry import open_reader
-from tideline.warehouse.s3_jars import find_s3_jar_set
 
-pytestmark = pytest.mark.skipif(
-    find_s3_jar_set() is None, reason="the Hadoop of this Spark has no create-only write to S3"
-)
+pytestmark = NEEDS_S3
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = """

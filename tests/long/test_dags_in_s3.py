@@ -17,9 +17,8 @@ from devtools.services.s3 import S3Server
 from devtools.services.valkey import ValkeyServer
 from tests.airflow.dag_pairs import TRIGGERED, change, trigger
 from tests.airflow.whole_line import WholeLine, whole_line
-from tests.fixtures.object_storage import place_in
+from tests.fixtures.object_storage import place_in, require_s3
 from tideline.settings import Settings
-from tideline.warehouse.s3_jars import find_s3_jar_set
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2_400)]
 
@@ -31,8 +30,7 @@ def line(
     valkey_server: ValkeyServer,
     s3: S3Server,
 ) -> Iterator[WholeLine]:
-    if find_s3_jar_set() is None:
-        pytest.skip("the Hadoop of this Spark has no create-only write to S3")
+    require_s3()
     folder = tmp_path_factory.mktemp("dags")
     with whole_line(folder, postgres, valkey_server, place=place_in(s3)) as made:
         yield made

@@ -16,7 +16,7 @@ from devtools.demo.compare import compare
 from devtools.services.s3 import S3Server
 from devtools.services.spark_cluster import EXECUTOR, SparkCluster
 from tests.fixtures.capture import Pipeline, PipelineFactory, WorkerProcess
-from tests.fixtures.object_storage import place_in
+from tests.fixtures.object_storage import NEEDS_S3, place_in
 from tests.fixtures.services import Database
 from tests.support.cluster_traces import logs, pages
 from tests.support.command_lines import CommandLines
@@ -27,14 +27,11 @@ from tideline.contract.schema import parse_table
 from tideline.java import java_home
 from tideline.warehouse.access import storage_options
 from tideline.warehouse.delta.reader import delta_table
-from tideline.warehouse.s3_jars import find_s3_jar_set
 from tideline_spark.local_parts import ROWS_MAX
 
 pytestmark = [
     pytest.mark.timeout(1_800),
-    pytest.mark.skipif(
-        find_s3_jar_set() is None, reason="the Hadoop of this Spark has no create-only write to S3"
-    ),
+    NEEDS_S3,
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
