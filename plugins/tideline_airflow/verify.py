@@ -236,7 +236,8 @@ def _result_in_words(table: TableResult) -> str:
     if table.outcome is VerificationOutcome.EQUAL:
         return f"{table.table} is equal {table.stand}: {table.rows} rows"
     if table.outcome is VerificationOutcome.CHANGING:
-        return f"{table.table}: {table.changing} keys changed meanwhile, the others are equal {table.stand}"
+        changing = f"{table.changing} keys changed meanwhile"
+        return f"{table.table}: {changing}, the others are equal {table.stand}"
     counts = (
         f"{table.missing} missing, {table.extra} extra, {table.different} different,"
         f" {table.sequence} with a wrong sequence, {table.duplicates} twice"
