@@ -15,7 +15,6 @@ from typing import Literal
 
 import msgspec
 
-from tideline.contract.layout import table_path
 from tideline.contract.planning.maker import unmergeable
 from tideline.contract.schema import Column
 from tideline.settings import Settings
@@ -119,7 +118,7 @@ def _outcome(settings: Settings, one: AssessedTable) -> TableOutcome:
         table=str(one.table),
         outcome=outcome,
         mode=mode.value,
-        target=table_path(settings.warehouse.url, one.table),
+        target=settings.target_url(one.table),
         reason=reason or ("it has no columns" if schema is None else None),
         hint=hint,
         columns=() if schema is None else tuple(_column(c, schema.key) for c in schema.columns),

@@ -30,8 +30,8 @@ def spark_session(
     from tideline.cluster_spark import cluster_settings
     from tideline.java import java_home
     from tideline.local_spark import LONG_LIVED, QUICK_LAUNCH, short_lived, spark_home
-    from tideline.warehouse.hadoop import s3_settings
     from tideline.warehouse.job_jars import job_jars
+    from tideline.warehouse.spark_settings import access_settings
     from tideline_spark.session import LONG_LIVED_SETTINGS, end_session, make_session
 
     os.environ["JAVA_HOME"] = str(java_home())
@@ -59,7 +59,7 @@ def spark_session(
                     "spark.sql.warehouse.dir": folder,
                     **cluster_settings(merge, merge.master),
                     **(LONG_LIVED_SETTINGS if long_lived else {}),
-                    **s3_settings(settings),
+                    **access_settings(settings),
                 },
             )
         try:

@@ -31,8 +31,9 @@ from tideline.contract.errors import Misconfigured, TidelineError
 from tideline.java import java_home
 from tideline.local_spark import LOCAL, QUICK_LAUNCH, short_lived, spark_home
 from tideline.settings import Merge, Settings
-from tideline.warehouse.hadoop import handed_on, s3_settings
+from tideline.warehouse.hadoop import handed_on
 from tideline.warehouse.job_jars import job_jars
+from tideline.warehouse.spark_settings import access_settings
 from tideline_airflow.compat import AirflowException, AirflowNotFoundException
 from tideline_airflow.log_lines import log_line
 from tideline_airflow.pools import SPARK_POOL
@@ -130,7 +131,7 @@ class SparkJobOperator(SparkSubmitOperator):
             hook = self._get_hook()
         if _has_our_environment(hook):
             # Not the task's own: Airflow shows those.
-            given = {**s3_settings(settings), **secret_settings(merge, master)}
+            given = {**access_settings(settings), **secret_settings(merge, master)}
             hook._env_vars = {**(self.env_vars or {}), **handed_on(given)}
         return hook
 

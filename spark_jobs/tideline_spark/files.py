@@ -105,15 +105,6 @@ def _give_up(stream: Any) -> None:
             stream.close()
 
 
-def remove_folder(spark: SparkSession, url: str) -> None:
-    """Remove everything at ``url`` and below; do nothing where nothing exists."""
-    try:
-        files, path = _open(spark, url)
-        files.delete(path, True)
-    except Py4JJavaError as error:
-        raise explain(error, f"removing {url}") from None
-
-
 def _open(spark: SparkSession, url: str) -> tuple[Any, Any]:
     """Return a separate file system (its settings are not a table format's) and the path."""
     jvm = java_names(spark)

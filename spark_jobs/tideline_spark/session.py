@@ -27,6 +27,7 @@ from tideline_spark.java_classes import require_s3
 from tideline_spark.standalone import require_master, start_failure
 from tideline_spark.trust import trust, trusted_by_executors
 
+_EXTENSIONS = "spark.sql.extensions"
 _BROADCAST_BYTES_MAX = 10 * 1024 * 1024
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -127,7 +128,7 @@ def make_session(
     require_master(place)
     unsaid = dict(others or {})
     authorities = unsaid.pop(AUTHORITIES, None)
-    ours = _ours(in_s3=S3_CLIENT in unsaid)
+    ours = _ours({**given, **unsaid})
     settings = {**_DEFAULTS, **(_LOCAL if place.startswith("local") else {}), **given, **ours}
     if driver_memory is not None:
         settings["spark.driver.memory"] = driver_memory
@@ -148,12 +149,15 @@ def make_session(
     return _made(app_name, {**settings, **unsaid, **ours}, place)
 
 
-def _ours(*, in_s3: bool) -> dict[str, str]:
-    """Return the settings that correct results need, which no others replace."""
-    settings = {**_SETTINGS}
+def _ours(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that correct results need, which no others replace: those of Spark, and
+    of the table formats that a session with the settings ``given`` is made for."""
+    settings, extensions = {**_SETTINGS}, list[str]()
     for one in FORMATS.values():
-        settings |= {**one.settings, **(one.settings_in_s3 if in_s3 else {})}
-    return settings
+        if one.used_by(given):
+            settings |= {**one.settings, **(one.settings_in_s3 if S3_CLIENT in given else {})}
+            extensions += [*filter(None, [one.settings.get(_EXTENSIONS)])]
+    return settings | ({_EXTENSIONS: ",".join(extensions)} if extensions else {})
 
 
 def _made(app_name: str, settings: Mapping[str, str], place: str) -> SparkSession:
@@ -164,7 +168,7 @@ def _made(app_name: str, settings: Mapping[str, str], place: str) -> SparkSessio
     _silence()
     session = _started(builder, place, secret=AUTHENTICATE_SECRET in settings)
     remember(java_names(session), _JAVA_NAMES)
-    _check(session, in_s3=S3_CLIENT in settings)
+    _check(session, settings)
     if is_cluster(place):
         _await_executor(session, place)
     return session
@@ -198,7 +202,7 @@ def _silence() -> None:
         PySparkLogger.getLogger(name).disabled = True
 
 
-def _check(session: SparkSession, *, in_s3: bool) -> None:
+def _check(session: SparkSession, settings: Mapping[str, str]) -> None:
     """End the session and raise Misconfigured where its Spark cannot run jobs: it can be another
     than PySpark's, by ``SPARK_HOME``."""
     try:
@@ -208,9 +212,10 @@ def _check(session: SparkSession, *, in_s3: bool) -> None:
                 hint="install the PySpark of the Spark that SPARK_HOME names, or unset SPARK_HOME",
             )
         for one in FORMATS.values():
-            remember(java_names(session), one.java_names)
-            one.check(session)
-        if in_s3:
+            if one.used_by(settings):
+                remember(java_names(session), one.java_names)
+                one.check(session)
+        if S3_CLIENT in settings:
             require_s3(session)
     except Misconfigured:
         end_session(session)

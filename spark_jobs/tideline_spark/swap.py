@@ -29,7 +29,6 @@ from tideline.contract.table_layout import TableLayout
 from tideline_spark.attempts import Overtaken, Patience
 from tideline_spark.describe import carry_over
 from tideline_spark.failures import unexpected
-from tideline_spark.files import remove_folder
 from tideline_spark.formats.base import Target
 from tideline_spark.formats.registry import open_target
 from tideline_spark.formats.state import TargetSnapshot
@@ -241,8 +240,8 @@ class SwapRun:
 
     def _clear(self) -> None:
         """Remove the shadow table, which is no longer needed; a run killed here leaves it."""
-        for url in (self._swap.shadow, *self._swap.superseded):
-            remove_folder(self._session, url)
+        for address in (self._swap.shadow, *self._swap.superseded):
+            open_target(self._session, address).remove()
 
     def _differs(
         self, found: Mapping[str, int], lost: Sequence[str], since: SinceOurs

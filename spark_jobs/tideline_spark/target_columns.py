@@ -109,7 +109,7 @@ def bring_along(
         added=list(new.values()),
         without=table.without,
     )
-    columns.widen(wider)
+    columns.widen(wider, commit_metadata)
     changed = _changed(followed, stands, snapshot)
     if changed:
         order = _order(table, followed)

@@ -40,7 +40,7 @@ class Case:
     def __init__(self, spark: SparkSession, place: Warehouse) -> None:
         self.session = spark.newSession()
         self.place = place
-        self.url = f"{place.url}/odd%20name"
+        self.url = f"{place.root(place.format)}/public/odd%20name"
         self.target = self.open()
 
     def open(self) -> Target:

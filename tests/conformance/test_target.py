@@ -20,6 +20,7 @@ from tests.conformance.targets import (
     commit_metadata,
     upsert,
 )
+from tests.fixtures.iceberg import with_iceberg
 from tests.fixtures.object_storage import place_in
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.contract.description import Described
@@ -58,14 +59,14 @@ def place(
     name, where = request.param
     if name in MORE:
         written, read = MORE[name]
-        monkeypatch.setitem(registry.FORMATS, name, written)
-        monkeypatch.setitem(readers.READERS, name, read)
-    monkeypatch.setattr(registry, "DEFAULT_FORMAT", name)
-    monkeypatch.setattr(readers, "DEFAULT_FORMAT", name)
+        monkeypatch.setitem(registry.FORMATS, "delta", written)
+        monkeypatch.setitem(readers.READERS, "delta", read)
     if where == "files":
-        return Warehouse(url=tmp_path.as_uri())
-    request.getfixturevalue("spark_on_s3")
-    return place_in(request.getfixturevalue("s3"))
+        made = Warehouse(url=tmp_path.as_uri())
+    else:
+        request.getfixturevalue("spark_on_s3")
+        made = place_in(request.getfixturevalue("s3"))
+    return made if name != "iceberg" else with_iceberg(request, made, tmp_path / "catalog.db")
 
 
 @pytest.fixture
@@ -140,12 +141,9 @@ def test_all_of_a_table_is_replaced_once(case: Case) -> None:
     assert not any(name.startswith("tideline.") for name in properties)
     view = case.view([(7, "b", 1)], "id int, later string, m int")
     rebuilt = f"{APP}~1"
-    assert (
-        target.replace(
-            view, properties | {"tideline.build": "1"}, commit_metadata(5, rebuilt), NO_LAYOUT
-        )
-        == 2
-    )
+    changed = properties | {"tideline.build": "1"}
+    version = target.replace(view, changed, commit_metadata(5, rebuilt), NO_LAYOUT)
+    assert version == target.newest()
     snapshot = target.snapshot()
     assert (case.rows(), snapshot.schema.names) == ([(7, "b", 1)], ["id", "later", "m"])
     assert (snapshot.build, snapshot.applied) == (1, {APP: 1, rebuilt: 5})
@@ -181,7 +179,7 @@ def test_a_column_is_widened_and_keeps_its_values(case: Case) -> None:
     target = case.made()
     target.schema.prepare(target.snapshot(), mapping=False, widening=True, added=[])
     for _ in range(2):
-        target.schema.widen({"n": types.LongType()})
+        target.schema.widen({"n": types.LongType()}, commit_metadata(1))
     assert target.snapshot().schema["n"].dataType == types.LongType()
     target.merge(
         upsert(case.view([(1, "x", 2**40)], "id int, `a b` string, n bigint")), commit_metadata(2)

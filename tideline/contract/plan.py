@@ -283,13 +283,14 @@ class PlanScope(msgspec.Struct, frozen=True):
 
     The caps bound what one plan reads; a single manifest above them is still taken whole.
     ``policies``: by table how its target reacts to schema changes; others follow all.
+    ``targets``: the url of each table's target.
     """
 
     plan_id: str
     store_url: str
-    warehouse_url: str
     parts_max: int
     bytes_max: int
+    targets: Mapping[str, str]
     tables: tuple[str, ...] | None = None
     policies: Mapping[str, Policy] = msgspec.field(default_factory=dict)
 

@@ -225,10 +225,10 @@ def strike_rebuild(
 
 def _built(settings: Settings, record: RebuildRecord) -> bool:
     """Return whether there may be a shadow table."""
-    url = layout.shadow_url(settings.warehouse.url, record.build)
+    shadow = settings.model_copy(update={"warehouse": settings.warehouse.shadow(record.build)})
     try:
-        path = layout.table_path(url, parse_table(record.table))
-        return read_target(path, "", settings.warehouse_storage).exists
+        url = shadow.target_url(parse_table(record.table))
+        return read_target(url, "", settings.warehouse_storage).exists
     except Unavailable:
         return True
 

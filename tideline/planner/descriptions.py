@@ -15,7 +15,6 @@ from tideline.contract.description import (
     is_described,
     planned_description,
 )
-from tideline.contract.layout import table_path
 from tideline.contract.open_state import TableCondition, TableState
 from tideline.contract.plan import TablePlan
 from tideline.contract.schema import TableSchema, parse_table
@@ -45,7 +44,7 @@ def descriptions(
         described = None if plan is not None and plan.create else start.described
         if is_described(described, table.description, schema.fingerprint):
             continue
-        target = table_path(settings.warehouse.url, parse_table(name))
+        target = settings.target_url(parse_table(name))
         description = chain.read_description(table.description)
         made = planned_description(description, schema, target, start.applied.build)
         more = plan is not None and plan.to_manifest < table.last_data_manifest

@@ -44,7 +44,7 @@ def order_maintenance(
         incarnation=tail.manifest.incarnation,
         thresholds=Thresholds(**settings.maintain.model_dump()),
         tables=tuple(
-            MaintainedTable(name, layout.table_path(settings.warehouse.url, parse_table(name)))
+            MaintainedTable(name, settings.target_url(parse_table(name)))
             for name in sorted(wanted)
             if wanted[name].schema is not None
         ),

@@ -116,13 +116,13 @@ class Planning:
             scope = PlanScope(
                 plan_id=plan_id,
                 store_url=settings.store.url,
-                warehouse_url=settings.warehouse.url,
                 parts_max=settings.merge.parts_max,
                 bytes_max=settings.merge.bytes_max,
                 tables=tuple(group),
                 policies={
                     name: start_points[name].policy for name in group if name in start_points
                 },
+                targets={name: settings.target_url(parse_table(name)) for name in group},
             )
             plan = self._group(scope, start_points, settled, tail)
             plans.append(plan)

@@ -9,7 +9,6 @@ from typing import Any, Self
 import msgspec
 
 from tideline.contract import layout
-from tideline.contract.layout import table_path
 from tideline.contract.manifest import Manifest
 from tideline.contract.open_state import TableCondition, TableState
 from tideline.contract.plan import CommitMetadata, app_id
@@ -171,7 +170,7 @@ def captured_through(found: TableState, tail: Manifest) -> Through:
 def target_of(settings: Settings, tail: Manifest, name: str, table: TableState) -> TargetState:
     """Return the target of a table's present generation."""
     app = app_id(tail.pipeline, tail.incarnation, name, table.generation)
-    path = table_path(settings.warehouse.url, parse_table(name))
+    path = settings.target_url(parse_table(name))
     return read_target(path, app, settings.warehouse_storage)
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from tideline.contract import layout
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.manifest import Manifest
 from tideline.contract.open_state import TableState
@@ -185,7 +184,7 @@ def _swap(
         delete_before=None if dump is None else dump.first_low_seq,
         # The live table's own among them: a run that was killed behind its swap has left it.
         superseded=tuple(
-            layout.table_path(layout.shadow_url(settings.warehouse.url, build), name)
+            shadow_of(settings, build).target_url(name)
             for build in range(max(1, now.live.build), record.build)
         ),
         live_to_manifest=None if meets else now.applied,
@@ -197,13 +196,13 @@ def _swap(
 
 def shadow_settings(settings: Settings, record: RebuildRecord) -> Settings:
     """Return the settings under which the shadow table is made: elsewhere, and in its mode."""
-    url = layout.shadow_url(settings.warehouse.url, record.build)
     pattern = "*.*"
     while pattern in settings.tables:
         pattern += "*"
-    return settings.model_copy(
-        update={
-            "warehouse": settings.warehouse.model_copy(update={"url": url}),
-            "tables": {**settings.tables, pattern: TableSettings(mode=record.mode)},
-        }
-    )
+    tables = {**settings.tables, pattern: TableSettings(mode=record.mode)}
+    return shadow_of(settings, record.build).model_copy(update={"tables": tables})
+
+
+def shadow_of(settings: Settings, build: int) -> Settings:
+    """Return the settings of the warehouse of a rebuild's shadow table."""
+    return settings.model_copy(update={"warehouse": settings.warehouse.shadow(build)})

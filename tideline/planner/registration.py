@@ -19,13 +19,13 @@ from tideline.catalog.names import CatalogName, names_of
 from tideline.catalog.registry import kind_of, open_catalog
 from tideline.catalog.spark_table import path_of
 from tideline.contract.errors import TidelineError, Unavailable
-from tideline.contract.layout import table_path
 from tideline.contract.manifest import Manifest
 from tideline.contract.open_state import TableState
 from tideline.contract.printable import toml_text
 from tideline.contract.receipt import DONE, Receipt
 from tideline.contract.schema import parse_table
-from tideline.contract.target_properties import DEFAULT_FORMAT, Owner, owner_of
+from tideline.contract.target_properties import Owner, owner_of
+from tideline.contract.target_url import table_format_of
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
@@ -189,7 +189,7 @@ class _Registering:
                     yield name, found
 
     def _look(self, name: str, tail: Manifest) -> CatalogTable | None:
-        url = table_path(self._settings.warehouse.url, parse_table(name))
+        url = self._settings.target_url(parse_table(name))
         reader = open_reader(url, self._settings.warehouse_storage)
         if reader is None:
             return None
@@ -197,7 +197,7 @@ class _Registering:
         if owner != (tail.pipeline, tail.incarnation, name):
             return None
         columns = tuple(reader.columns())
-        return CatalogTable(url, DEFAULT_FORMAT, owner, columns, reader.comment)
+        return CatalogTable(url, table_format_of(url), owner, columns, reader.comment)
 
     def _one(
         self,

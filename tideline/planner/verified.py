@@ -189,7 +189,7 @@ def settled_tables(
 def _commit_of(settings: Settings, table: str, version: int) -> str:
     """Return the digest of a version's commit in the table's log; "" where it cannot be read."""
     try:
-        url = layout.table_path(settings.warehouse.url, parse_table(table))
+        url = settings.target_url(parse_table(table))
         found = open_reader(url, settings.warehouse_storage)
         return "" if found is None else found.commit_digest(version)
     except Unavailable:
@@ -197,7 +197,7 @@ def _commit_of(settings: Settings, table: str, version: int) -> str:
 
 
 def _invalid(settings: Settings, tail: Manifest, now: TableState, verified: Verified) -> str | None:
-    url = layout.table_path(settings.warehouse.url, parse_table(verified.table))
+    url = settings.target_url(parse_table(verified.table))
     try:
         table = open_reader(url, settings.warehouse_storage)
         if table is None:

@@ -23,6 +23,7 @@ from pydantic_settings import (
 )
 
 from tideline.contract.errors import Misconfigured
+from tideline.contract.layout import table_path
 from tideline.contract.patterns import check_patterns
 from tideline.contract.schema import TableId
 from tideline.settings.base import Effect, Section
@@ -128,6 +129,20 @@ class Settings(BaseSettings):
         """Return the settings of ``table``: the entries whose patterns match it, over the
         defaults."""
         return settings_of(table, self.tables)
+
+    def format_of(self, table: TableId) -> str:
+        """Return the name of the format that the target of ``table`` has."""
+        return self.of_table(table).format or self.warehouse.format
+
+    def target_url(self, table: TableId) -> str:
+        """Return the url of the target of ``table`` (`tideline.contract.target_url`)."""
+        return table_path(self.warehouse.root(self.format_of(table)), table)
+
+    @cached_property
+    def formats(self) -> frozenset[str]:
+        """The table formats that targets may have."""
+        given = {entry.format for entry in self.tables.values() if entry.format is not None}
+        return frozenset({self.warehouse.format, *given})
 
     @classmethod
     def settings_customise_sources(

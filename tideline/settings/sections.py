@@ -8,9 +8,12 @@ from typing import Annotated, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from tideline.contract.layout import shadow_url
 from tideline.contract.request import CHUNK_ROWS_MAX, DELAY_MS_MAX
+from tideline.contract.target_url import CATALOG, ICEBERG
 from tideline.settings.base import Bytes, Count, Days, Effect, MiB, Seconds, Section
 from tideline.settings.catalog import CatalogSettings
+from tideline.settings.iceberg import IcebergSettings, TableFormatName
 from tideline.settings.object_storage import ObjectStorage, place_url
 from tideline.settings.redis_url import check_redis
 from tideline.settings.secrets import hidden, known, secret_of, with_password
@@ -94,8 +97,12 @@ class Warehouse(ObjectStorage):
     url: str
     """The folder of the tables: `file:///absolute/path` or `s3://bucket/prefix`. Not run:
     [others](DEPLOYMENT.md#google-and-azure)."""
+    format: TableFormatName = "delta"
+    """The table format of new tables: `delta`, or `iceberg` ([ICEBERG](ICEBERG.md))."""
     catalog: CatalogSettings = CatalogSettings()
-    """The catalog in which the tables are registered."""
+    """The catalog in which Delta tables are registered."""
+    iceberg: IcebergSettings = IcebergSettings()
+    """The catalog that Iceberg tables are in."""
 
     @field_validator("url")
     @classmethod
@@ -103,8 +110,21 @@ class Warehouse(ObjectStorage):
         return place_url(url)
 
     def secrets(self) -> list[str]:
-        """See `ObjectStorage`; the catalog's among them."""
-        return [*super().secrets(), *self.catalog.secrets()]
+        """See `ObjectStorage`; those of the catalogs among them."""
+        return [*super().secrets(), *self.catalog.secrets(), *self.iceberg.secrets()]
+
+    def root(self, table_format: str) -> str:
+        """Return the url that tables of a format are below."""
+        if table_format != ICEBERG:
+            return self.url
+        folder = self.iceberg.namespace
+        return f"{ICEBERG}://{CATALOG}/{folder}" if folder else f"{ICEBERG}://{CATALOG}"
+
+    def shadow(self, build: int) -> Self:
+        """Return the warehouse of a rebuild's shadow table."""
+        name = f"{self.iceberg.namespace}__rebuild_{build:06d}".strip("_")
+        iceberg = self.iceberg.model_copy(update={"namespace": name})
+        return self.model_copy(update={"url": shadow_url(self.url, build), "iceberg": iceberg})
 
 
 class Capture(Section):

@@ -14,6 +14,7 @@ from tideline.contract.schema import TableId
 from tideline.contract.table_layout import CLUSTERING_COLUMNS_MAX, TableLayout
 from tideline.settings.base import Effect, Seconds, Section
 from tideline.settings.catalog import CatalogNameText
+from tideline.settings.iceberg import TableFormatName
 
 Reaction = Literal["apply", "park", "ignore"]
 """Reactions to a change of a table's columns: the warehouse's table follows; it stops before the
@@ -72,6 +73,8 @@ class TableSettings(Section):
     that would need it waits ([LAYOUT](LAYOUT.md#readers))."""
     slo_within_s: Seconds | None = None
     """The value in place of ``slo.within_s``."""
+    format: TableFormatName | None = None
+    """The table format, in place of ``warehouse.format``."""
     catalog_name: CatalogNameText | None = None
     """The table's name in the catalog, as ``schema.table``, in place of the one that the templates
     of ``warehouse.catalog`` make."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tideline.contract.errors import Misconfigured
+from tideline.contract.target_properties import DEFAULT_FORMAT
 from tideline.jars import JarSet, ensure_jars
 from tideline.settings import Settings
 from tideline.warehouse.delta.jars import CLASSES, delta_jars
 from tideline.warehouse.delta.log_store import CLASS, JAR, log_store_jar
+from tideline.warehouse.iceberg.jars import CLASSES as ICEBERG_CLASSES
+from tideline.warehouse.iceberg.jars import iceberg_jars, iceberg_runs
 from tideline.warehouse.s3_jars import find_s3_jar_set, s3_classes, s3_jar_set
 
 
@@ -19,12 +22,14 @@ class FormatJars:
     """Functions that return the jars of a format, fetched or made when the cache lacks them.
 
     ``everywhere`` returns those that any table needs, ``in_s3``, from these, the one that tables in
-    S3 need besides. ``classes`` and ``classes_in_s3`` have a class of each jar without which
+    S3 need besides, where there is one. ``runs`` returns whether the format has jars for the Spark
+    that is installed. ``classes`` and ``classes_in_s3`` have a class of each jar without which
     nothing can be written, with the jar's name.
     """
 
     everywhere: Callable[[], list[Path]]
-    in_s3: Callable[[Sequence[Path]], Path]
+    in_s3: Callable[[Sequence[Path]], Path] | None = None
+    runs: Callable[[], bool] = lambda: True
     classes: Mapping[str, str] = field(default_factory=dict)
     classes_in_s3: Mapping[str, str] = field(default_factory=dict)
 
@@ -36,14 +41,15 @@ JARS: Mapping[str, FormatJars] = {
         classes=CLASSES,
         classes_in_s3={CLASS: JAR},
     ),
+    "iceberg": FormatJars(iceberg_jars, runs=iceberg_runs, classes=ICEBERG_CLASSES),
 }
 """By format: its jars."""
 WHERE_JARS_ARE_LISTED = "docs/DEPLOYMENT.md, How jobs get access, has a command that lists them"
 
 
-def classes_everywhere() -> dict[str, str]:
-    """Return the classes that jobs need of the formats' jars, each with its jar."""
-    return {name: jar for one in JARS.values() for name, jar in one.classes.items()}
+def classes_everywhere(formats: Collection[str] = (DEFAULT_FORMAT,)) -> dict[str, str]:
+    """Return the classes that jobs need of the jars of ``formats``, each with its jar."""
+    return {name: jar for one in _of(formats) for name, jar in one.classes.items()}
 
 
 def classes_in_s3() -> dict[str, str]:
@@ -54,9 +60,9 @@ def classes_in_s3() -> dict[str, str]:
 
 
 def job_jars(settings: Settings | None = None) -> list[Path]:
-    """Return the jars for ``spark.jars`` that fit the installed Spark: those of every format, since
-    a session has the settings of all of them; with ``settings`` whose store or warehouse is in S3,
-    its client's, too.
+    """Return the jars for ``spark.jars`` that fit the installed Spark: Delta's, and with
+    ``settings`` those of the other formats that its tables have, and of the client for S3 where
+    store or warehouse is there.
 
     Raises Unavailable when the cache lacks one and it cannot be fetched; Misconfigured without Java
     or a Spark that jobs may run on, with one that cannot use S3, or for Google's and Azure's
@@ -69,21 +75,26 @@ def job_jars(settings: Settings | None = None) -> list[Path]:
             hint="name it in merge.jars, with the table format's jars: docs/DEPLOYMENT.md",
         )
     in_s3 = any(place.in_s3 for place in places)
-    return _jars(s3_jar_set() if in_s3 else None)
+    formats = frozenset[str]() if settings is None else settings.formats
+    return _jars({DEFAULT_FORMAT, *formats}, s3_jar_set() if in_s3 else None)
 
 
 def every_jar() -> list[Path]:
     """Return the jars for any pipeline that the installed Spark can run, those for S3 among them
     where it can use that. Raises as `job_jars` does."""
-    return _jars(find_s3_jar_set())
+    return _jars({name for name, one in JARS.items() if one.runs()}, find_s3_jar_set())
 
 
-def _jars(s3: JarSet | None) -> list[Path]:
+def _of(formats: Collection[str]) -> Iterator[FormatJars]:
+    return (one for name, one in JARS.items() if name in formats)
+
+
+def _jars(formats: Collection[str], s3: JarSet | None) -> list[Path]:
     found: list[Path] = []
     in_s3: list[Path] = []
-    for one in JARS.values():
+    for one in _of(formats):
         jars = one.everywhere()
         found += jars
-        if s3 is not None:
+        if s3 is not None and one.in_s3 is not None:
             in_s3.append(one.in_s3(jars))
     return found if s3 is None else [*found, *ensure_jars(s3), *in_s3]

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from tideline.contract.target_properties import DEFAULT_FORMAT
-from tideline.settings.object_storage import ObjectStorage
+from tideline.contract.target_url import table_format_of
+from tideline.settings import Warehouse
 from tideline.warehouse.access import storage_options, trust
 from tideline.warehouse.base import TableReader
 from tideline.warehouse.delta.log import LOG_FOLDER
 from tideline.warehouse.delta.reader import open_delta
+from tideline.warehouse.iceberg.reader import open_iceberg
 
-READERS: dict[str, Callable[[str, Mapping[str, str]], TableReader | None]] = {
-    "delta": open_delta,
+READERS: dict[str, Callable[[str, Warehouse], TableReader | None]] = {
+    "delta": lambda url, place: open_delta(url, storage_options(place)),
+    "iceberg": open_iceberg,
 }
-"""The function that opens a table of each format, from its url and `storage_options`."""
+"""The function that opens a table of each format, from its url and the warehouse that it is in."""
 LOG_FOLDERS = (LOG_FOLDER,)
 """The folders, within a table's own, that hold the logs of the formats."""
 
 
-def open_reader(url: str, place: ObjectStorage) -> TableReader | None:
+def open_reader(url: str, place: Warehouse) -> TableReader | None:
     """Return the newest version of the table at ``url`` in the warehouse ``place``; None without
     one.
 
     Raises Unavailable when something is there that cannot be read.
     """
     trust(place)
-    return READERS[DEFAULT_FORMAT](url, storage_options(place))
+    return READERS[table_format_of(url)](url, place)

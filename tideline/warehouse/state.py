@@ -30,7 +30,7 @@ from tideline.contract.target_properties import (
     mode_of_properties,
     owner_of,
 )
-from tideline.settings.object_storage import ObjectStorage
+from tideline.settings import Warehouse
 from tideline.warehouse.base import TableReader, unreadable
 from tideline.warehouse.registry import open_reader
 
@@ -74,7 +74,7 @@ class TargetState:
     standing: CommitMetadata | None = None
 
 
-def read_target(url: str, app: str, place: ObjectStorage) -> TargetState:
+def read_target(url: str, app: str, place: Warehouse) -> TargetState:
     """Read the table at ``url`` in the warehouse ``place`` as it is now, for the app id ``app`` of
     its generation, or of the rebuild that made it.
 

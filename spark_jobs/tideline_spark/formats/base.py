@@ -43,8 +43,11 @@ class TargetSchema(Protocol):
         """
         ...
 
-    def widen(self, columns: Mapping[str, types.DataType]) -> None:
-        """Give columns wider types; every value stays. May be repeated."""
+    def widen(self, columns: Mapping[str, types.DataType], commit_metadata: CommitMetadata) -> None:
+        """Give columns wider types; every value stays. May be repeated.
+
+        ``commit_metadata`` is for a commit that has to write rows for it.
+        """
         ...
 
     def reshape(
@@ -208,6 +211,10 @@ class Target(Protocol):
         """Run a merge whose commit is marked as ours and moves no number."""
         ...
 
+    def remove(self) -> None:
+        """Remove the table with its files; do nothing without one."""
+        ...
+
     def set_property(self, name: str, value: str | None) -> None:
         """Set or (None) remove a property, in a commit of nothing else."""
         ...
@@ -221,7 +228,10 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TableFormat:
-    """One table format. ``open`` makes a target of a Spark path.
+    """One table format. ``open`` makes a target of a table's url.
+
+    ``marker``: the setting that a session has if the pipeline has tables of this format; None:
+    every session is made for it.
 
     ``conflicts``: names of Spark failures meaning that another writer was faster;
     ``null_refused``: meaning that a row has NULL in a NOT NULL column. ``settings`` are the Spark
@@ -231,9 +241,14 @@ class TableFormat:
     """
 
     open: Callable[[SparkSession, str], Target]
+    marker: str | None = None
     conflicts: tuple[str, ...] = ()
     null_refused: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     settings_in_s3: Mapping[str, str] = field(default_factory=dict)
     java_names: tuple[str, ...] = ()
     check: Callable[[SparkSession], None] = lambda session: None
+
+    def used_by(self, settings: Mapping[str, str]) -> bool:
+        """Return whether a session with ``settings`` is made for tables of this format."""
+        return self.marker is None or self.marker in settings

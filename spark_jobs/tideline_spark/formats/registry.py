@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote
-
 from pyspark.sql import SparkSession
 
-from tideline.contract.target_properties import DEFAULT_FORMAT
+from tideline.contract.target_url import table_format_of
 from tideline_spark.formats.base import TableFormat, Target
 from tideline_spark.formats.delta.format import DELTA
+from tideline_spark.formats.iceberg.format import ICEBERG
 
 FORMATS: dict[str, TableFormat] = {
     "delta": DELTA,
+    "iceberg": ICEBERG,
 }
 
 
 def open_target(session: SparkSession, url: str) -> Target:
-    """Open the table at ``url`` through ``session``, which must be its own."""
-    # Addresses are percent-encoded, Hadoop's paths are not.
-    return FORMATS[DEFAULT_FORMAT].open(session, unquote(url))
+    """Open the table at ``url`` (`target_url`) through ``session``, which must be its own."""
+    return FORMATS[table_format_of(url)].open(session, url)

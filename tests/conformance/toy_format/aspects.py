@@ -37,7 +37,7 @@ class ToySchema:
     ) -> None:
         """Every table of this format can do all of it."""
 
-    def widen(self, columns: Mapping[str, types.DataType]) -> None:
+    def widen(self, columns: Mapping[str, types.DataType], commit_metadata: CommitMetadata) -> None:
         base = self._table.log.newest()
         wider = [
             [name, columns[name].json() if name in columns else kind, stored]

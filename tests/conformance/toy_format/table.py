@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -179,6 +180,9 @@ class ToyTarget:
             **written,
         )
         return RowCounts(*(counted.get(kind, 0) for kind in ("inserted", "updated", "deleted")))
+
+    def remove(self) -> None:
+        shutil.rmtree(self._log.path, ignore_errors=True)
 
     def set_property(self, name: str, value: str | None) -> None:
         base = self._log.newest()

@@ -69,7 +69,7 @@ class DeltaColumns:
             listed = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in missing.items())
             self._session.sql(f"ALTER TABLE {self._access.name} SET TBLPROPERTIES ({listed})")
 
-    def widen(self, columns: Mapping[str, types.DataType]) -> None:
+    def widen(self, columns: Mapping[str, types.DataType], commit_metadata: CommitMetadata) -> None:
         """See `TargetSchema`; one commit per column."""
         for name, data_type in columns.items():
             typed = f"{quote(name)} TYPE {data_type.simpleString()}"

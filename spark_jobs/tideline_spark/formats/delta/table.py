@@ -8,6 +8,7 @@ the caller checks the rest.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -45,7 +46,8 @@ _REMOVABLE = {
 class DeltaTarget:
     """See `Target`."""
 
-    def __init__(self, session: SparkSession, path: str) -> None:
+    def __init__(self, session: SparkSession, url: str) -> None:
+        path = unquote(url)  # Addresses are percent-encoded, Hadoop's paths are not.
         self._access = DeltaAccess(session, path)
         self._session = session
         self._path = path
@@ -185,6 +187,11 @@ class DeltaTarget:
             self._session.sql(f"ALTER TABLE {self._access.name} DROP FEATURE {feature.value}")
             dropped = True
         return dropped
+
+    def remove(self) -> None:
+        """See `Target`."""
+        files, folder = self._access.folder()
+        files.delete(folder, True)
 
     def set_property(self, name: str, value: str | None) -> None:
         """See `Target`."""

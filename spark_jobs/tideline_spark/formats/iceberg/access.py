@@ -1,0 +1,168 @@
+"""An Iceberg table through one Spark session: its metadata, and the settings that its commits
+carry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession, types
+
+from tideline.contract.errors import InvariantBroken, Misconfigured
+from tideline.contract.plan import CommitMetadata
+from tideline.contract.target_url import CATALOG
+from tideline.warehouse.iceberg.metadata import (
+    APPLIED_KEY,
+    COMMIT_KEY,
+    NUMBERS_KEY,
+    IcebergMetadata,
+    Snapshot,
+    format_numbers,
+)
+from tideline.warehouse.iceberg.names import CATALOG_SETTING, identifier_of
+from tideline_spark.schemas import quote
+
+_SUMMARY = "spark.sql.iceberg.snapshot-property."
+_ABSENT = ("NoSuchTableException", "NoSuchNamespaceException", "NoSuchIcebergTableException")
+
+
+class IcebergAccess:
+    """One table by its url, through its own session; made and used in one thread."""
+
+    def __init__(self, session: SparkSession, url: str) -> None:
+        self.session = session
+        self.url = url
+        jvm: Any = session._jvm
+        self.jvm = jvm
+        # Iceberg's own calls look for a session in the thread; statements set it themselves.
+        active = jvm.org.apache.spark.sql.classic.SparkSession
+        active.setActiveSession(session._jsparkSession)
+        if not session.conf.get(CATALOG_SETTING, ""):
+            raise Misconfigured(
+                "this Spark was started without the catalog of Iceberg tables",
+                hint="run the job by `tideline` or by Airflow's tasks, which set it",
+            )
+        self.namespace, self.table_name = identifier_of(url)
+
+    @property
+    def name(self) -> str:
+        """The table's name in SQL."""
+        return ".".join(map(quote, (CATALOG, self.namespace, self.table_name)))
+
+    @property
+    def catalog(self) -> Any:
+        """Iceberg's own catalog."""
+        manager = self.session._jsparkSession.sessionState().catalogManager()
+        return manager.catalog(CATALOG).icebergCatalog()
+
+    @property
+    def identifier(self) -> Any:
+        """The table's name as Iceberg's own object."""
+        levels = self._array(self.jvm.java.lang.String, [self.namespace])
+        iceberg = self.jvm.org.apache.iceberg.catalog
+        return iceberg.TableIdentifier.of(iceberg.Namespace.of(levels), self.table_name)
+
+    def find(self) -> Any | None:
+        """Return Iceberg's own table, as the catalog has it now; None without one."""
+        try:
+            return self.catalog.loadTable(self.identifier)
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getSimpleName() in _ABSENT:
+                return None
+            raise
+
+    def load(self) -> Any:
+        """Return Iceberg's own table, which must be there."""
+        found = self.find()
+        if found is None:
+            raise InvariantBroken(f"the table {self.name} is gone")
+        return found
+
+    def metadata(self) -> IcebergMetadata | None:
+        """Return the table's metadata as it is now; None without a table."""
+        found = self.find()
+        return None if found is None else self.metadata_of(found)
+
+    def metadata_of(self, table: Any) -> IcebergMetadata:
+        """Return the metadata of Iceberg's own ``table`` as it was loaded, in one call of Java."""
+        current = table.operations().current()
+        return IcebergMetadata(self.jvm.org.apache.iceberg.TableMetadataParser.toJson(current))
+
+    def commit_on(self, table: Any, transaction: Any) -> None:
+        """Commit a transaction of Iceberg's own ``table``, if nothing was committed to that since
+        the transaction began: its own commit would repeat it on what others have committed."""
+        operations = table.operations()
+        operations.commit(operations.current(), transaction.table().operations().current())
+
+    def make_namespace(self) -> None:
+        """Make the table's namespace where it is not there."""
+        self.session.sql(f"CREATE NAMESPACE IF NOT EXISTS {quote(CATALOG)}.{quote(self.namespace)}")
+
+    def spark_schema(self, table: Any) -> types.StructType:
+        """Return the columns of Iceberg's own ``table`` as Spark has them."""
+        convert = self.jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert
+        return types.StructType.fromJson(json.loads(convert(table.schema()).json()))
+
+    def iceberg_type(self, data_type: types.DataType) -> Any:
+        """Return a type as Iceberg's own object."""
+        known = self.jvm.org.apache.spark.sql.types.DataType.fromJson(data_type.json())
+        return self.jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(known)
+
+    @contextmanager
+    def committing(
+        self,
+        before: IcebergMetadata | None,
+        commit_metadata: CommitMetadata,
+        numbers: Mapping[str, int],
+    ) -> Iterator[None]:
+        """Have the one statement in the context record in its snapshot ``commit_metadata`` and the
+        ``numbers`` that it sets, besides those that the table has ``before`` it."""
+        texts = summary(before, commit_metadata, numbers)
+        with self.setting({f"{_SUMMARY}{name}": text for name, text in texts.items()}):
+            yield
+
+    @contextmanager
+    def setting(self, settings: Mapping[str, str]) -> Iterator[None]:
+        """Apply ``settings`` to the session inside the context."""
+        for name, value in settings.items():
+            if "${" in value:
+                raise InvariantBroken("a setting of Spark's session is to hold a reference")
+            self.session.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name in settings:
+                self.session.conf.unset(name)
+
+    def _array(self, java_class: Any, items: list[Any]) -> Any:
+        gateway: Any = self.session.sparkContext._gateway
+        found = gateway.new_array(java_class, len(items))
+        for at, one in enumerate(items):
+            found[at] = one
+        return found
+
+
+def summary(
+    before: IcebergMetadata | None, commit_metadata: CommitMetadata, numbers: Mapping[str, int]
+) -> dict[str, str]:
+    """Return what a commit of ours adds to its snapshot's summary."""
+    applied = {} if before is None else before.applied()
+    return {
+        COMMIT_KEY: commit_metadata.text(),
+        NUMBERS_KEY: format_numbers(numbers),
+        APPLIED_KEY: format_numbers({**applied, **numbers}),
+    }
+
+
+def made_by(metadata: IcebergMetadata | None, commit_metadata: CommitMetadata) -> Snapshot | None:
+    """Return the snapshot in which ``commit_metadata`` set its number; None where another run's
+    commit did, or none."""
+    for one in () if metadata is None else metadata.line():
+        number = one.numbers().get(commit_metadata.app_id)
+        if number is not None and number <= commit_metadata.to_manifest:
+            ours = one.summary.get(COMMIT_KEY) == commit_metadata.text()
+            return one if number == commit_metadata.to_manifest and ours else None
+    return None

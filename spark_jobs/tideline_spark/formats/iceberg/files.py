@@ -1,0 +1,130 @@
+"""Measures an Iceberg table's files from its metadata, rewrites them, and removes old ones."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from tideline.contract.errors import Misconfigured
+from tideline.contract.maintenance import VACUUM_HOURS_MIN, Decision, Files, Thresholds
+from tideline.contract.target_url import CATALOG
+from tideline.warehouse.iceberg.metadata import APPLIED_KEY, format_numbers
+from tideline_spark.formats.iceberg.access import IcebergAccess
+from tideline_spark.schemas import literal, quote
+
+_DATA = 0
+_DELETED_COUNTS = ("deleted_data_files_count", "deleted_position_delete_files_count")
+
+
+class IcebergFiles:
+    """See `TargetFiles`."""
+
+    def __init__(self, access: IcebergAccess) -> None:
+        self._access = access
+        self._session = access.session
+
+    def measure(self, thresholds: Thresholds) -> Files:
+        """See `TargetFiles`. Deleted rows are those of files of deletes that are in force."""
+        files = self._session.table(f"{self._access.name}.files")
+        data = files.where(F.col("content") == _DATA).select(
+            "file_path",
+            F.to_json(F.col("partition")).alias("partition")
+            if "partition" in files.columns
+            else F.lit("").alias("partition"),
+            F.col("file_size_in_bytes").alias("size"),
+            F.col("record_count").alias("rows"),
+        )
+        deletes = (
+            files.where(F.col("content") != _DATA)
+            .groupBy(F.col("referenced_data_file").alias("file_path"))
+            .agg(F.sum("record_count").alias("deleted"))
+        )
+        joined = data.join(deletes, "file_path", "left").na.fill(0, ["deleted"])
+        row = _figures(joined, thresholds).collect()[0]
+        return Files(**{name: int(row[name] or 0) for name in Files.__struct_fields__})
+
+    def rewrite(self, thresholds: Thresholds, decision: Decision) -> None:
+        """See `TargetFiles`: combines small files, rewrites files without their deleted rows, or
+        both."""
+        options = {
+            "target-file-size-bytes": str(thresholds.file_bytes),
+            "min-file-size-bytes": str(thresholds.file_bytes // 2),
+            "max-file-size-bytes": str(thresholds.file_bytes * 2),
+            "remove-dangling-deletes": "true",
+            "min-input-files": "2",
+        }
+        if decision.purge:
+            options["delete-ratio-threshold"] = str(max(0.0001, thresholds.deleted_percent / 100))
+        if not decision.compact:
+            options["min-file-size-bytes"] = "0"
+        listed = ", ".join(f"{literal(k)}, {literal(v)}" for k, v in options.items())
+        self._call("rewrite_data_files", f"options => map({listed})")
+
+    def vacuum(self, hours: float) -> int:
+        """See `TargetFiles`: expires snapshots, then removes files that no metadata names."""
+        if hours < VACUUM_HOURS_MIN:
+            raise Misconfigured(
+                f"vacuum after {hours:g} hours would remove files that are being written or read",
+                hint=f"set maintain.vacuum_hours to {VACUUM_HOURS_MIN:g} or more",
+            )
+        self._remember_applied()
+        until = (datetime.now(UTC) - timedelta(hours=hours)).strftime("%Y-%m-%d %H:%M:%S")
+        expired = self._call("expire_snapshots", f"older_than => TIMESTAMP '{until}'")[0]
+        orphans = self._call("remove_orphan_files", f"older_than => TIMESTAMP '{until}'")
+        return sum(int(expired[name] or 0) for name in _DELETED_COUNTS) + len(orphans)
+
+    def _remember_applied(self) -> None:
+        """Repeat in the table's properties what it has applied, where its newest snapshot does not
+        say so: the snapshots that do may be expired."""
+        table = self._access.load()
+        metadata = self._access.metadata_of(table)
+        newest, applied = metadata.current, metadata.applied()
+        if newest is None or newest.numbers(APPLIED_KEY) == applied:
+            return
+        text = format_numbers(applied)
+        if metadata.properties.get(APPLIED_KEY) != text:
+            table.updateProperties().set(APPLIED_KEY, text).commit()
+
+    def _call(self, procedure: str, arguments: str) -> list[Row]:
+        """Run a procedure of Iceberg's on the table."""
+        name = literal(f"{quote(self._access.namespace)}.{quote(self._access.table_name)}")
+        return self._session.sql(
+            f"CALL {CATALOG}.system.{procedure}(table => {name}, {arguments})"
+        ).collect()
+
+
+def _figures(files: DataFrame, thresholds: Thresholds) -> DataFrame:
+    """Return one row with the columns of `Files`."""
+    little = F.col("size") < thresholds.file_bytes // 2
+    partitions = (
+        files.select("*", little.alias("little"))
+        .groupBy("partition")
+        .agg(
+            F.count("*").alias("files"),
+            F.sum("size").alias("bytes"),
+            F.sum(F.col("little").cast("long")).alias("little"),
+            F.sum(F.when(F.col("little"), F.col("size"))).alias("little_bytes"),
+            F.sum(
+                (F.col("deleted") * 100 > F.col("rows") * thresholds.deleted_percent).cast("long")
+            ).alias("fragmented"),
+            F.sum("rows").alias("rows"),
+            F.sum("deleted").alias("deleted"),
+            F.sum((F.col("deleted") > 0).cast("long")).alias("vectors"),
+            F.sum(F.when(F.col("deleted") > 0, F.col("size"))).alias("vector_bytes"),
+        )
+    )
+    # A single small file in a partition cannot be combined with another.
+    together = F.col("little") > 1
+    return partitions.agg(
+        F.sum("files").alias("files"),
+        F.sum("bytes").alias("bytes"),
+        F.sum(F.when(together, F.col("little"))).alias("small"),
+        F.sum(F.when(together, F.col("little_bytes"))).alias("small_bytes"),
+        F.sum("fragmented").alias("fragmented"),
+        F.sum("rows").alias("rows"),
+        F.sum("deleted").alias("deleted"),
+        F.sum("vectors").alias("vectors"),
+        F.sum("vector_bytes").alias("vector_bytes"),
+    )

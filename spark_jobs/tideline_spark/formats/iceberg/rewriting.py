@@ -1,0 +1,50 @@
+"""Replaces an Iceberg table's rows and columns as a whole, in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tideline.contract.plan import CommitMetadata
+from tideline.contract.table_layout import NO_LAYOUT, TableLayout
+from tideline.warehouse.iceberg.metadata import IcebergMetadata
+from tideline_spark.formats.iceberg.access import IcebergAccess
+from tideline_spark.schemas import literal, quote
+
+_OWNER = "owner"
+"""A property that Spark sets itself, to the user's name, and lets nobody else set."""
+
+
+def properties_sql(properties: Mapping[str, str]) -> str:
+    """Return properties as SQL lists them."""
+    return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+
+
+def partitioned_by(layout: TableLayout) -> str:
+    """Return the clause of a new table that is partitioned as ``layout`` says; "" for none."""
+    listed = ", ".join(map(quote, layout.partition_by))
+    return f" PARTITIONED BY ({listed})" if listed else ""
+
+
+def emptied(before: IcebergMetadata | None, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return ``properties`` for a table that replaces another: Iceberg keeps those of the former
+    one, so that those which are not among them are made empty, which counts as absent."""
+    former = set() if before is None else set(before.properties) - {_OWNER}
+    return {**dict.fromkeys(former, ""), **{n: v for n, v in properties.items() if n != _OWNER}}
+
+
+def rewrite_as(access: IcebergAccess, columns: str, commit_metadata: CommitMetadata) -> None:
+    """Replace the table by its own rows with ``columns``, a list in SQL; it keeps its properties,
+    its partitions and what it has applied. One commit of ``commit_metadata``.
+
+    A commit since the table was read is a conflict only where it is found before the rows are read;
+    one that comes later is undone, and found in the log.
+    """
+    before = access.metadata()
+    layout = NO_LAYOUT
+    if before is not None:
+        layout = TableLayout.of_properties(before.properties)
+    with access.committing(before, commit_metadata, {}):
+        access.session.sql(
+            f"CREATE OR REPLACE TABLE {access.name} USING iceberg{partitioned_by(layout)}"
+            f" AS SELECT {columns} FROM {access.name}"  # noqa: S608  names are quoted
+        ).collect()

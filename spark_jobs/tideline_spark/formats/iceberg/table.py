@@ -1,0 +1,226 @@
+"""An Iceberg table as a target: the commits that we make.
+
+Iceberg has no transaction ids that skip a commit. So a commit reads what the table has applied, and
+is not made where that is enough; of two that read the same state, the validation of a MERGE refuses
+the later one, since both write the same keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, types
+from pyspark.sql import functions as F
+
+from tideline.contract.errors import InvariantBroken
+from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
+from tideline.contract.plan import CommitMetadata, TablePlan
+from tideline.contract.table_layout import NO_LAYOUT, TableLayout
+from tideline.warehouse.iceberg.metadata import IcebergMetadata, Snapshot
+from tideline.warehouse.iceberg.names import VERSION_SETTING
+from tideline_spark.formats.iceberg.access import IcebergAccess, made_by
+from tideline_spark.formats.iceberg.columns import IcebergColumns
+from tideline_spark.formats.iceberg.description import IcebergDescription
+from tideline_spark.formats.iceberg.files import IcebergFiles
+from tideline_spark.formats.iceberg.rewriting import emptied, partitioned_by, properties_sql
+from tideline_spark.formats.iceberg.version import IcebergVersion
+from tideline_spark.formats.state import RowCounts, TargetSnapshot
+from tideline_spark.formats.statements import TARGET, RowClause, RowMerge, of_source
+from tideline_spark.schemas import literal, quote
+
+_OURS = "tideline."
+_VERSION = "format-version"
+_MODES = ("write.merge.mode", "write.update.mode", "write.delete.mode")
+_ON_READ = "merge-on-read"
+_ON_WRITE = "copy-on-write"
+_COUNTED = "spark.merge-into.num-target-rows-"
+_PARTLY = "Cannot delete file where some, but not all, rows match filter"
+_VIEW = "tideline_range"
+
+
+class IcebergTarget:
+    """See `Target`."""
+
+    def __init__(self, session: SparkSession, url: str) -> None:
+        self._access = IcebergAccess(session, url)
+        self._session = session
+        self.schema = IcebergColumns(self._access)
+        self.description = IcebergDescription(self._access)
+        self.files = IcebergFiles(self._access)
+
+    def look(self) -> IcebergVersion:
+        """See `Target`."""
+        table = self._access.find()
+        if table is None:
+            return IcebergVersion(None, types.StructType([]))
+        return IcebergVersion(self._access.metadata_of(table), self._access.spark_schema(table))
+
+    def snapshot(self) -> TargetSnapshot:
+        """See `Target`."""
+        return self.look().snapshot()
+
+    def newest(self) -> int:
+        """See `Target`."""
+        metadata = self._access.metadata()
+        return -1 if metadata is None else metadata.version
+
+    def rows(self, version: int | None = None) -> DataFrame:
+        """See `Target`."""
+        if version is None:
+            return self._session.table(self._access.name)
+        metadata = self._access.metadata()
+        found = None if metadata is None else metadata.at(version)
+        if found is None:
+            raise InvariantBroken(f"version {version} of {self._access.name} has been removed")
+        return self._session.read.option("snapshot-id", found.id).table(self._access.name)
+
+    def commits(self, version: int) -> Iterator[TableCommit]:
+        """See `Target`."""
+        metadata = self._access.metadata()
+        return iter(()) if metadata is None else metadata.commits(version)
+
+    def since_ours(self, commits: Iterable[TableCommit], app_id: str) -> SinceOurs:
+        """See `Target`. Applied numbers follow a rollback."""
+        return since_ours(commits, app_id)
+
+    def create(
+        self,
+        view: str,
+        plan: TablePlan,
+        properties: Mapping[str, str],
+        commit_metadata: CommitMetadata,
+        layout: TableLayout = NO_LAYOUT,
+    ) -> RowCounts | None:
+        """See `Target`."""
+        before = self._access.metadata()
+        if plan.replace and _has_applied(before, commit_metadata):
+            return None
+        mode = _ON_READ if plan.deletion_vectors else _ON_WRITE
+        given = {
+            _VERSION: str(self._session.conf.get(VERSION_SETTING, "3")),
+            **dict.fromkeys(_MODES, mode),
+            **properties,
+        }
+        self._access.make_namespace()
+        made = self._make(before if plan.replace else None, view, given, commit_metadata, layout)
+        return None if made is None else RowCounts(made.count("added-records"))
+
+    def replace(
+        self,
+        view: str,
+        properties: Mapping[str, str],
+        commit_metadata: CommitMetadata,
+        layout: TableLayout,
+    ) -> int | None:
+        """See `Target`."""
+        before = self._access.metadata()
+        if before is None or _has_applied(before, commit_metadata):
+            return None
+        made = self._make(before, view, properties, commit_metadata, layout)
+        return None if made is None else made.version
+
+    def _make(
+        self,
+        before: IcebergMetadata | None,
+        view: str,
+        properties: Mapping[str, str],
+        commit_metadata: CommitMetadata,
+        layout: TableLayout,
+    ) -> Snapshot | None:
+        """Make the table, or replace the one that was there ``before``."""
+        verb = "CREATE TABLE" if before is None else "CREATE OR REPLACE TABLE"
+        numbers = {commit_metadata.app_id: commit_metadata.to_manifest}
+        given = properties_sql(emptied(before, properties))
+        with self._access.committing(before, commit_metadata, numbers):
+            self._session.sql(
+                f"{verb} {self._access.name} USING iceberg{partitioned_by(layout)}"
+                f" TBLPROPERTIES ({given}) AS TABLE {quote(view)}"
+            ).collect()
+        return made_by(self._access.metadata(), commit_metadata)
+
+    def properties_after_swap(
+        self,
+        live: Mapping[str, str],
+        rebuilt: Mapping[str, str],
+        without: Collection[str] = (),
+    ) -> dict[str, str]:
+        """See `Target`."""
+        found = {name: value for name, value in live.items() if not name.startswith(_OURS)}
+        return found | {name: rebuilt[name] for name in _MODES if name in rebuilt}
+
+    def overwrite(
+        self, rows: DataFrame, covered: str, commit_metadata: CommitMetadata
+    ) -> RowCounts | None:
+        """See `Target`: whole files are replaced; where one has other rows, too, those that
+        satisfy ``covered`` are deleted from it."""
+        before = self._access.metadata()
+        if before is None or _has_applied(before, commit_metadata):
+            return None
+        numbers = {commit_metadata.app_id: commit_metadata.to_manifest}
+        with self._access.committing(before, commit_metadata, numbers):
+            try:
+                rows.writeTo(self._access.name).overwrite(F.expr(covered))
+            except (Py4JJavaError, PySparkException) as error:
+                if _PARTLY not in str(error):
+                    raise
+                self._exchange(rows, covered)
+        made = made_by(self._access.metadata(), commit_metadata)
+        return None if made is None else RowCounts(made.count("added-records"))
+
+    def _exchange(self, rows: DataFrame, covered: str) -> None:
+        """Delete the rows that satisfy ``covered``, and insert ``rows``."""
+        rows.createOrReplaceTempView(_VIEW)
+        values = {name: of_source(name) for name in rows.columns}
+        exchange = RowMerge(_VIEW, "false", (), RowClause(values=values), RowClause(f"({covered})"))
+        self._session.sql(exchange.sql(self._access.name)).collect()
+
+    def merge(
+        self, rows: RowMerge, commit_metadata: CommitMetadata, *, still: bool = False
+    ) -> RowCounts | None:
+        """See `Target`."""
+        if not (rows.matched or rows.unmatched):
+            # Spark makes it an append, whose commit Iceberg does not compare with others'.
+            raise InvariantBroken(f"a merge into {TARGET} would only insert")
+        before = self._access.metadata()
+        if before is None or _has_applied(before, commit_metadata):
+            return None
+        numbers = {commit_metadata.app_id: commit_metadata.to_manifest}
+        with self._access.committing(before, commit_metadata, numbers):
+            self._session.sql(rows.sql(self._access.name)).collect()
+        made = made_by(self._access.metadata(), commit_metadata)
+        if made is None:
+            return None
+        kinds = ("inserted", "updated", "deleted")
+        return RowCounts(*(made.count(f"{_COUNTED}{kind}") for kind in kinds))
+
+    def repair(self, rows: RowMerge, commit_metadata: CommitMetadata) -> None:
+        """See `Target`."""
+        with self._access.committing(self._access.metadata(), commit_metadata, {}):
+            self._session.sql(rows.sql(self._access.name)).collect()
+
+    def admit_readers(self, without: Collection[str] = ()) -> bool:
+        """See `Target`: what a reader must know follows from the format's version, which a rebuild
+        gives to the table with its rows."""
+        return False
+
+    def remove(self) -> None:
+        """See `Target`."""
+        if self._access.find() is not None:
+            self._access.catalog.dropTable(self._access.identifier, True)
+
+    def set_property(self, name: str, value: str | None) -> None:
+        """See `Target`."""
+        change = f"UNSET TBLPROPERTIES IF EXISTS ({literal(name)})"
+        if value is not None:
+            change = f"SET TBLPROPERTIES ({literal(name)} = {literal(value)})"
+        self._session.sql(f"ALTER TABLE {self._access.name} {change}")
+
+
+def _has_applied(before: IcebergMetadata | None, commit_metadata: CommitMetadata) -> bool:
+    """Return whether the table stands at or past the number of a commit."""
+    if before is None:
+        return False
+    applied = before.applied().get(commit_metadata.app_id)
+    return applied is not None and applied >= commit_metadata.to_manifest

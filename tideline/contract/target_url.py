@@ -1,0 +1,21 @@
+"""The urls of targets: the scheme names the table format.
+
+A Delta table has the url of its folder: ``s3://lake/shop/orders``. An Iceberg table has one of
+catalog, namespace and table: ``iceberg://tideline/shop/orders``; where its files lie is the
+catalog's matter.
+"""
+
+from __future__ import annotations
+
+from tideline.contract.target_properties import DEFAULT_FORMAT
+
+ICEBERG = "iceberg"
+"""The format's name, and the scheme of its tables' urls."""
+CATALOG = "tideline"
+"""The name of the catalog of Iceberg tables, in Spark's SQL and where it has one in itself."""
+_BY_SCHEME = {ICEBERG: ICEBERG}
+
+
+def table_format_of(url: str) -> str:
+    """Return the name of the table format of the target at ``url``."""
+    return _BY_SCHEME.get(url.partition("://")[0], DEFAULT_FORMAT)

@@ -1,0 +1,1 @@
+"""Iceberg tables as the planner reads them, their catalog, and their jars."""

@@ -1,0 +1,119 @@
+"""The settings by which Spark and pyiceberg reach the catalog of Iceberg tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tideline.settings import Warehouse
+from tideline.settings.addresses import split_url
+from tideline.settings.iceberg import IcebergSettings
+from tideline.warehouse.iceberg.names import CATALOG_SETTING, VERSION_SETTING
+
+_BUSY_MS = "20000"
+"""The time for which a catalog in SQLite waits while another process writes to it."""
+_CLASS = "org.apache.iceberg.spark.SparkCatalog"
+
+
+def iceberg_settings(place: Warehouse) -> dict[str, str]:
+    """Return the settings of Spark for the Iceberg tables of ``place``; {} where it has none.
+
+    Raises Misconfigured for a secret that cannot be read.
+    """
+    settings = place.iceberg
+    if settings.catalog is None:
+        return {}
+    own = {
+        "type": settings.catalog,
+        "warehouse": settings.warehouse or place.url,
+        # A session that has seen a table would go on seeing that version of it.
+        "cache-enabled": "false",
+        **_OF_KIND[settings.catalog](settings),
+    }
+    return {
+        CATALOG_SETTING: _CLASS,
+        **{f"{CATALOG_SETTING}.{name}": value for name, value in own.items()},
+        VERSION_SETTING: str(settings.format_version),
+    }
+
+
+def _jdbc(settings: IcebergSettings) -> dict[str, str]:
+    found = {"uri": f"jdbc:{settings.url}", "jdbc.schema-version": "V1"}
+    if settings.file is not None:
+        found = {**found, "uri": f"jdbc:sqlite:{settings.file}", "jdbc.busy_timeout": _BUSY_MS}
+    secret = settings.secret()
+    return (
+        found
+        | ({} if settings.user is None else {"jdbc.user": settings.user})
+        | ({} if secret is None else {"jdbc.password": secret})
+    )
+
+
+def _rest(settings: IcebergSettings) -> dict[str, str]:
+    secret = settings.secret()
+    return {"uri": str(settings.url)} | ({} if secret is None else {"token": secret})
+
+
+def _hive(settings: IcebergSettings) -> dict[str, str]:
+    return {"uri": str(settings.url)}
+
+
+def _glue(settings: IcebergSettings) -> dict[str, str]:
+    return {} if settings.url is None else {"glue.endpoint": settings.url}
+
+
+_OF_KIND = {"jdbc": _jdbc, "rest": _rest, "hive": _hive, "glue": _glue}
+
+
+def reader_properties(place: Warehouse) -> dict[str, str]:
+    """Return the properties of pyiceberg's catalog for ``place``.
+
+    Raises Misconfigured for a secret that cannot be read, or without a catalog.
+    """
+    settings = place.iceberg
+    settings.need_catalog()
+    found = {"warehouse": settings.warehouse or place.url, **_files(place)}
+    secret = settings.secret()
+    if settings.catalog == "jdbc":
+        return {**found, "type": "sql", "uri": _alchemy(settings, secret)}
+    found |= {"type": str(settings.catalog)}
+    if settings.url is not None:
+        found |= {"glue.endpoint" if settings.catalog == "glue" else "uri": settings.url}
+    return found | ({} if secret is None else {"token": secret})
+
+
+def _alchemy(settings: IcebergSettings, secret: str | None) -> str:
+    if settings.file is not None:
+        return f"sqlite:///{settings.file}"
+    # heavy: only a planner with such a catalog needs it
+    from sqlalchemy import URL
+
+    parts = split_url(settings.url or "")
+    return URL.create(
+        "postgresql+psycopg2",
+        settings.user,
+        secret,
+        parts.hostname,
+        parts.port,
+        parts.path.lstrip("/"),
+    ).render_as_string(hide_password=False)
+
+
+def _files(place: Warehouse) -> Mapping[str, str]:
+    """Return how pyiceberg reaches the files of tables."""
+    if not place.in_s3:
+        return {}
+    if place.profile is not None:
+        return {"client.profile-name": place.profile}
+    found = {"s3.force-virtual-addressing": str(not place.path_style).lower()}
+    if (endpoint := place.endpoint) is not None:
+        found["s3.endpoint"] = endpoint
+    if place.region is not None:
+        found["s3.region"] = place.region
+    if (keys := place.keys()) is not None:
+        found |= {
+            "s3.access-key-id": keys.access_key_id,
+            "s3.secret-access-key": keys.secret_access_key,
+        }
+        if keys.session_token is not None:
+            found["s3.session-token"] = keys.session_token
+    return found

@@ -1,0 +1,215 @@
+"""Parses the metadata of an Iceberg table, JSON by Iceberg's specification, for jobs and planner.
+
+A version is a snapshot, numbered by its sequence number less one. A commit of ours has in its
+snapshot's summary what it sets: `CommitMetadata` and applied numbers. So rows and numbers move in
+one commit, and go back together when somebody rolls the table back.
+https://iceberg.apache.org/spec/#table-metadata
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tideline.contract.errors import CorruptData
+from tideline.contract.external_commits import COMMITS_MAX, TableCommit
+from tideline.contract.manifest import digest
+from tideline.contract.plan import CommitMetadata
+
+COMMIT_KEY = "tideline.commit"
+"""The key in a snapshot's summary with the text of the `CommitMetadata`."""
+NUMBERS_KEY = "tideline.numbers"
+"""… with the applied numbers that this commit sets, by app id (JSON)."""
+APPLIED_KEY = "tideline.applied"
+"""… with all that the table had applied before, as far as its writer knew. As a property of the
+table: what the snapshots that have been expired since said."""
+_REPLACE = "replace"
+"""The operation of snapshots that only move rows between files."""
+_CHANGES = (
+    "added-data-files",
+    "deleted-data-files",
+    "added-delete-files",
+    "removed-delete-files",
+    "added-records",
+    "deleted-records",
+)
+"""Counts in a summary that are above zero where rows may have changed."""
+_COUNTED = "changed-partition-count"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One snapshot of the metadata: ``raw`` is its JSON."""
+
+    raw: Mapping[str, Any]
+
+    @property
+    def id(self) -> int:
+        return int(self.raw["snapshot-id"])
+
+    @property
+    def version(self) -> int:
+        return max(0, int(self.raw.get("sequence-number", 0)) - 1)
+
+    @property
+    def parent(self) -> int | None:
+        found = self.raw.get("parent-snapshot-id")
+        return None if found is None else int(found)
+
+    @property
+    def schema_id(self) -> int | None:
+        return self.raw.get("schema-id")
+
+    @property
+    def summary(self) -> Mapping[str, str]:
+        return self.raw.get("summary") or {}
+
+    def numbers(self, key: str = NUMBERS_KEY) -> dict[str, int]:
+        """Return the numbers that the summary has under ``key``."""
+        return parse_numbers(self.summary.get(key))
+
+    def count(self, *names: str) -> int:
+        """Return the sum of counts of the summary."""
+        return sum(int(self.summary.get(name, 0)) for name in names)
+
+    def commit(self) -> TableCommit:
+        """Return the snapshot as a commit. Raises CorruptData where ours is damaged."""
+        operation = self.summary.get("operation", "unknown")
+        return TableCommit(
+            version=self.version,
+            operation=operation,
+            restored_to=None,
+            changes_data=operation != _REPLACE and self._has_changes(),
+            numbers=self.numbers(),
+            commit_metadata=CommitMetadata.parse(self.summary.get(COMMIT_KEY)),
+            rows_written=self.count("added-records"),
+            at_us=1_000 * int(self.raw["timestamp-ms"]),
+        )
+
+    def _has_changes(self) -> bool:
+        """Return whether it may change rows: not every writer counts them."""
+        return self.summary.get(_COUNTED) != "0" or self.count(*_CHANGES) > 0
+
+
+class IcebergMetadata:
+    """The metadata of one table as it was read."""
+
+    def __init__(self, text: str | bytes) -> None:
+        self._raw: dict[str, Any] = json.loads(text)
+
+    @property
+    def format_version(self) -> int:
+        return int(self._raw["format-version"])
+
+    @cached_property
+    def properties(self) -> dict[str, str]:
+        """The table's properties. One that a replaced table no longer has is empty (see
+        `emptied`)."""
+        found: dict[str, str] = self._raw.get("properties") or {}
+        return {name: value for name, value in found.items() if value != ""}
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The present schema."""
+        return self.schema_of(self._raw["current-schema-id"])
+
+    def schema_of(self, schema_id: int) -> Mapping[str, Any]:
+        """Return a schema by its id."""
+        found: Mapping[str, Any] = next(
+            one for one in self._raw["schemas"] if one["schema-id"] == schema_id
+        )
+        return found
+
+    @property
+    def partition_sources(self) -> list[int]:
+        """The ids of the columns that the table is partitioned by."""
+        wanted = self._raw["default-spec-id"]
+        specs = (one for one in self._raw["partition-specs"] if one["spec-id"] == wanted)
+        return [int(one["source-id"]) for one in next(specs)["fields"]]
+
+    @cached_property
+    def snapshots(self) -> dict[int, Snapshot]:
+        """The snapshots that are kept, by id."""
+        found = (Snapshot(one) for one in self._raw.get("snapshots") or ())
+        return {one.id: one for one in found}
+
+    @property
+    def current(self) -> Snapshot | None:
+        """The snapshot whose rows the table has; None for a table without one."""
+        return self.snapshots.get(self._raw.get("current-snapshot-id") or -1)
+
+    @property
+    def version(self) -> int:
+        """The number of the present version; 0 for a table to which nothing was committed."""
+        return 0 if self.current is None else self.current.version
+
+    def line(self) -> Iterator[Snapshot]:
+        """Yield the present snapshot and those that it came from, newest first; a table that was
+        replaced comes from the version that it replaced."""
+        at, seen = self.current, set[int]()
+        log = [int(one["snapshot-id"]) for one in self._raw.get("snapshot-log") or ()]
+        while at is not None and at.id not in seen:
+            yield at
+            seen.add(at.id)
+            before = at.parent
+            if before is None and at.id in log:
+                earlier = log[: log.index(at.id)]
+                before = earlier[-1] if earlier else None
+            at = None if before is None else self.snapshots.get(before)
+
+    def at(self, version: int) -> Snapshot | None:
+        """Return the snapshot of a version."""
+        found = (one for one in self.snapshots.values() if one.version == version)
+        return next(found, None)
+
+    def commits(self, version: int | None = None, most: int = COMMITS_MAX) -> Iterator[TableCommit]:
+        """Yield the commits from ``version`` back, or from the newest one, ``most`` of them.
+
+        Raises CorruptData for a damaged one of ours.
+        """
+        left = most
+        for one in self.line():
+            if version is not None and one.version > version:
+                continue
+            if not left:
+                return
+            left -= 1
+            yield one.commit()
+
+    def applied(self) -> dict[str, int]:
+        """Return what the table has applied, by app id."""
+        found = parse_numbers(self.properties.get(APPLIED_KEY))
+        at = self.current
+        while at is not None:
+            for numbers in (at.numbers(), at.numbers(APPLIED_KEY)):
+                for app, number in numbers.items():
+                    found[app] = max(number, found.get(app, number))
+            at = None if at.parent is None else self.snapshots.get(at.parent)
+        return found
+
+    def digest(self, version: int) -> str:
+        """Return the digest of a version's commit; "" without it."""
+        found = self.at(version)
+        if found is None:
+            return ""
+        return digest(json.dumps(found.raw, sort_keys=True).encode())
+
+
+def parse_numbers(text: str | None) -> dict[str, int]:
+    """Parse numbers by app id; CorruptData for a text that does not hold them."""
+    try:
+        found = {} if text is None else json.loads(text)
+        return {str(app): int(number) for app, number in found.items()}
+    except (ValueError, TypeError, AttributeError):
+        raise CorruptData(
+            "what an Iceberg table says that it has applied is damaged",
+            hint="somebody changed it: remove the table from the catalog and merge again",
+        ) from None
+
+
+def format_numbers(numbers: Mapping[str, int]) -> str:
+    """Return numbers by app id as a text."""
+    return json.dumps(dict(sorted(numbers.items())), separators=(",", ":"))
