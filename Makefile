@@ -25,8 +25,8 @@ $(READY): pyproject.toml $(wildcard requirements/*.txt) scripts/setup
 servers: $(READY)
 	@$(BIN)/python -m devtools.services.prepare --no-archive --with mariadb --with mysql
 
-demo: setup ## the main job on a sample shop, live; SOURCE=mariadb, STORAGE=files, STAY=1 stays up without a terminal
-	@$(BIN)/python -m devtools demo $(if $(SOURCE),--source $(SOURCE)) $(if $(STORAGE),--storage $(STORAGE)) $(if $(STAY),--stay)
+demo: setup ## the main job on a sample shop, live; SOURCE=mariadb, STORAGE=files, TARGET=iceberg, STAY=1 stays up without a terminal
+	@$(BIN)/python -m devtools demo $(if $(SOURCE),--source $(SOURCE)) $(if $(STORAGE),--storage $(STORAGE)) $(if $(TARGET),--target $(TARGET)) $(if $(STAY),--stay)
 
 cluster: setup ## a standalone Spark cluster on loopback, until Ctrl-C; WORKERS=…, PORT=… and FOLDER=… set it
 	@$(BIN)/python -m devtools cluster $(if $(WORKERS),--workers $(WORKERS)) $(if $(PORT),--port $(PORT)) $(if $(FOLDER),--folder $(FOLDER))

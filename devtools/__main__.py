@@ -51,6 +51,7 @@ def demo(
     storage: Annotated[
         str, typer.Option(help="Where store and warehouse lie: s3 (a server of its own), files")
     ] = "s3",
+    target: Annotated[str, typer.Option(help="The tables' format: delta, iceberg")] = "delta",
     stay: Annotated[
         bool, typer.Option("--stay", help="Stay up afterwards, without a terminal, too.")
     ] = False,
@@ -58,7 +59,7 @@ def demo(
     """Show the main job on its own servers; needs no settings."""
     from devtools.demo.app import run
 
-    raise typer.Exit(run(source, storage, stay=stay))
+    raise typer.Exit(run(source, storage, target, stay=stay))
 
 
 @app.command()

@@ -13,6 +13,7 @@ from tideline.contract import layout
 from tideline.contract.errors import Misconfigured
 from tideline.settings import Settings
 from tideline.store.objects import ObjectStore, open_store
+from tideline.warehouse.registry import other_tables
 from tideline_capture.sources.administration import Removal
 from tideline_console.deleted_objects import delete_below, is_of, object_removals
 
@@ -28,6 +29,8 @@ def target_removals(settings: Settings, incarnation: str | None) -> Iterator[Rem
 
     Raises Misconfigured for a warehouse that is neither in files nor in an object store.
     """
+    for name, remove in other_tables(settings, incarnation):
+        yield Removal("target", f"the Iceberg table {name}", remove)
     if settings.warehouse.in_object_store:
         yield from object_removals(settings, incarnation)
         return

@@ -39,6 +39,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "pymysqlreplication": ("mysql",),
     "pyspark": ("spark",),
     "botocore": ("aws",),
+    "pyiceberg": ("iceberg",),
     "pymetastore": ("hive",),
     "thrift": ("hive",),
     "openlineage": ("lineage",),

@@ -22,6 +22,7 @@ _SECRETS = (
     ("warehouse", "secret_access_key"),
     ("warehouse", "session_token"),
     ("warehouse", "catalog", "token"),
+    ("warehouse", "iceberg", "password"),
     ("merge", "authenticate_secret"),
     ("openlineage", "api_key"),
 )
@@ -37,6 +38,7 @@ def check_modes(settings: Settings, path: Path) -> Iterator[Finding]:
         "store.secret_access_key_file": settings.store.secret_access_key_file,
         "warehouse.secret_access_key_file": settings.warehouse.secret_access_key_file,
         "warehouse.catalog.token_file": settings.warehouse.catalog.token_file,
+        "warehouse.iceberg.password_file": settings.warehouse.iceberg.password_file,
         "merge.authenticate_secret_file": settings.merge.authenticate_secret_file,
     }
     for name, file in files.items():

@@ -21,6 +21,7 @@ from devtools.services.airflow import USER
 from devtools.signals import ignore_interrupts, interrupt_on_sigterm
 from tideline.contract.errors import Misconfigured, TidelineError
 from tideline.java import java_home
+from tideline.settings.iceberg import TableFormatName
 from tideline.warehouse.job_jars import every_jar, job_jars
 
 EXIT_EQUAL = 0
@@ -29,12 +30,16 @@ KEEP = "make demo STAY=1, or python -m devtools demo --stay"
 PROJECT = Path(__file__).resolve().parents[2]
 STORAGES: Mapping[Storage, str] = {"s3": "an S3 server, ", "files": ""}
 """Where store and warehouse may lie, and what runs for it."""
+TARGETS: Mapping[TableFormatName, str] = {"delta": "Delta", "iceberg": "Iceberg"}
+"""The formats that the warehouse's tables may have."""
 
 
-def run(source: str = "postgres", storage: str = "s3", *, stay: bool = False) -> int:
+def run(
+    source: str = "postgres", storage: str = "s3", target: str = "delta", *, stay: bool = False
+) -> int:
     """Play the demo on a ``source`` of that kind; 0: equal to the warehouse, 1: different.
-    ``storage``: where store and warehouse lie, a key of `STORAGES`. ``stay``: it stays up
-    afterwards, whether or not there is a terminal.
+    ``storage``: where store and warehouse lie, a key of `STORAGES`; ``target``: the tables' format,
+    of `TARGETS`. ``stay``: it stays up afterwards, whether or not there is a terminal.
 
     TidelineErrors pass through; whatever happens, no process is left behind.
     """
@@ -42,12 +47,14 @@ def run(source: str = "postgres", storage: str = "s3", *, stay: bool = False) ->
     screen = Screen()
     folder = Path(os.environ.get("DEMO_FOLDER") or PROJECT / ".run" / "demo")
     database = of_kind(source)
-    place = _storage(storage)
-    others = f"PostgreSQL for Airflow, Valkey, {STORAGES[place]}Airflow, Spark with Delta"
+    place, table_format = _storage(storage), _target(target)
+    others = f"PostgreSQL for Airflow, Valkey, {STORAGES[place]}Airflow"
+    others += f", Spark with {TARGETS[table_format]}"
     screen.scene(f"the stage: {database.title} for the shop, {others}")
     java_home()
-    (every_jar if place == "s3" else job_jars)()  # Fetched before anything runs.
-    stage = DemoStage(folder, database, place)
+    plain = place == "files" and table_format == "delta"
+    (job_jars if plain else every_jar)()  # Fetched before anything runs.
+    stage = DemoStage(folder, database, place, table_format)
     try:
         ended = stage.clear()
         if ended:
@@ -70,6 +77,15 @@ def _storage(name: str) -> Storage:
     if not found:
         raise Misconfigured(
             f"the demo has no storage {name!r}", hint=f"STORAGE is one of {', '.join(STORAGES)}"
+        )
+    return found[0]
+
+
+def _target(name: str) -> TableFormatName:
+    found = [one for one in TARGETS if one == name]
+    if not found:
+        raise Misconfigured(
+            f"the demo has no target {name!r}", hint=f"TARGET is one of {', '.join(TARGETS)}"
         )
     return found[0]
 

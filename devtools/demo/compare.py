@@ -22,9 +22,12 @@ from devtools.demo.databases.base import SourceTable, Texts
 from devtools.demo.databases.choose import of_url, tables
 from tideline.contract.layout import table_path
 from tideline.contract.schema import parse_table
+from tideline.contract.target_url import ICEBERG
 from tideline.settings import Warehouse, load_settings
 from tideline.warehouse.access import storage_options
 from tideline.warehouse.delta.reader import delta_table
+from tideline.warehouse.iceberg.client import find_table
+from tideline.warehouse.iceberg.names import identifier_of
 
 DIFFERENCES_SHOWN = 10
 OVERFLOW = "_tl_overflow"
@@ -121,13 +124,24 @@ def compare(dsn: str, place: Warehouse, names: Sequence[str]) -> Comparison:
 
 def compare_table(dsn: str, place: Warehouse, table: str) -> ComparedTable:
     source = of_url(dsn).read_table(dsn, table)
-    url = table_path(place.url, parse_table(table))
-    options = storage_options(place)
-    if not DeltaTable.is_deltatable(url, dict(options)):
+    url = table_path(place.root(place.format), parse_table(table))
+    rows = _read_iceberg(place, url) if place.format == ICEBERG else _read_delta(place, url)
+    if rows is None:
         differences = _Differences(table)
         differences.add_whole("is not in the warehouse")
         return differences.result(0)
-    return compare_rows(table, source, read_warehouse(url, options))
+    return compare_rows(table, source, rows)
+
+
+def _read_delta(place: Warehouse, url: str) -> pa.Table | None:
+    options = storage_options(place)
+    there = DeltaTable.is_deltatable(url, dict(options))
+    return read_warehouse(url, options) if there else None
+
+
+def _read_iceberg(place: Warehouse, url: str) -> pa.Table | None:
+    table = find_table(place, identifier_of(url))
+    return None if table is None else table.scan().to_arrow()
 
 
 def read_warehouse(url: str, options: Mapping[str, str]) -> pa.Table:

@@ -14,6 +14,7 @@ from typing import Any
 from devtools.demo.compare import Comparison, compare
 from devtools.demo.damage import NAMES as DAMAGED
 from devtools.demo.damage import damage_warehouse
+from devtools.demo.damage_iceberg import damage_iceberg
 from devtools.demo.databases.choose import tables
 from devtools.demo.runs import DagRuns
 from devtools.demo.screen import Screen
@@ -111,7 +112,11 @@ class Scenes:
     def damage_and_repair(self) -> None:
         screen, stage = self._screen, self._stage
         screen.scene("rows of the warehouse are damaged on purpose")
-        damage = damage_warehouse(stage.settings.warehouse_storage, stage.database.schema)
+        schema = stage.database.schema
+        if stage.target == "iceberg":
+            damage = damage_iceberg(stage.settings, schema)
+        else:
+            damage = damage_warehouse(stage.settings.warehouse_storage, schema)
         screen.say(
             f"{damage.changed} rows overwritten, {damage.deleted} deleted,"
             f" {damage.invented} invented, in {', '.join(DAMAGED)}"

@@ -33,6 +33,7 @@ from devtools.services.valkey import ValkeyServer
 from devtools.standing import toml_lines
 from tideline.contract.errors import Unavailable
 from tideline.settings import Settings, load_settings
+from tideline.settings.iceberg import TableFormatName
 
 PIPELINE = "shop"
 FLUSH_INTERVAL_S = 5.0
@@ -43,11 +44,19 @@ _TRAFFIC_STOP_S = 60.0
 
 
 class DemoStage:
-    """All of the demo's processes, in ``folder``, with the shop in ``database``."""
+    """All of the demo's processes, in ``folder``: the shop is in ``database``, and the warehouse's
+    tables have the format ``target``."""
 
-    def __init__(self, folder: Path, database: ShopDatabase, storage: Storage = "s3") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        database: ShopDatabase,
+        storage: Storage = "s3",
+        target: TableFormatName = "delta",
+    ) -> None:
         self.folder = folder.absolute()
         self.database = database
+        self.target = target
         self.source = database.new_server(self.folder)
         self.metadata = PostgresServer(self.folder, settings=NOT_DURABLE, name="metadata")
         self.valkey = ValkeyServer(self.folder)
@@ -229,6 +238,10 @@ class DemoStage:
             "warehouse": self._place("warehouse"),
             "capture": {"flush_interval_s": FLUSH_INTERVAL_S, "heartbeat_s": 2.0},
         }
+        if self.target == "iceberg":
+            values["warehouse"]["format"] = "iceberg"
+            url = f"sqlite:///{self.folder / 'catalog.db'}"
+            values["warehouse.iceberg"] = {"catalog": "jdbc", "url": url}
         lines = [f"pipeline = {json.dumps(PIPELINE)}"]
         for section, keys in values.items():
             lines += ["", f"[{section}]", *toml_lines(keys)]

@@ -24,7 +24,7 @@ from tideline.contract.open_state import TableState
 from tideline.contract.printable import toml_text
 from tideline.contract.receipt import DONE, Receipt
 from tideline.contract.schema import parse_table
-from tideline.contract.target_properties import Owner, owner_of
+from tideline.contract.target_properties import DEFAULT_FORMAT, Owner, owner_of
 from tideline.contract.target_url import table_format_of
 from tideline.settings import Settings
 from tideline.store.chain import Chain
@@ -190,6 +190,8 @@ class _Registering:
 
     def _look(self, name: str, tail: Manifest) -> CatalogTable | None:
         url = self._settings.target_url(parse_table(name))
+        if table_format_of(url) != DEFAULT_FORMAT:  # It has a name in a catalog of its own.
+            return None
         reader = open_reader(url, self._settings.warehouse_storage)
         if reader is None:
             return None
@@ -197,7 +199,7 @@ class _Registering:
         if owner != (tail.pipeline, tail.incarnation, name):
             return None
         columns = tuple(reader.columns())
-        return CatalogTable(url, table_format_of(url), owner, columns, reader.comment)
+        return CatalogTable(url, DEFAULT_FORMAT, owner, columns, reader.comment)
 
     def _one(
         self,

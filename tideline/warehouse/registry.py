@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from tideline.contract.target_url import table_format_of
-from tideline.settings import Warehouse
+from tideline.settings import Settings, Warehouse
 from tideline.warehouse.access import storage_options, trust
 from tideline.warehouse.base import TableReader
 from tideline.warehouse.delta.log import LOG_FOLDER
 from tideline.warehouse.delta.reader import open_delta
+from tideline.warehouse.iceberg.client import owned_tables, remove_table
 from tideline.warehouse.iceberg.reader import open_iceberg
 
 READERS: dict[str, Callable[[str, Warehouse], TableReader | None]] = {
@@ -19,6 +21,20 @@ READERS: dict[str, Callable[[str, Warehouse], TableReader | None]] = {
 """The function that opens a table of each format, from its url and the warehouse that it is in."""
 LOG_FOLDERS = (LOG_FOLDER,)
 """The folders, within a table's own, that hold the logs of the formats."""
+
+
+def other_tables(
+    settings: Settings, incarnation: str | None
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yield the pipeline's tables that a catalog names, not a folder: a name for people, and what
+    removes the table. Of this ``incarnation`` where it is known.
+
+    Raises Unavailable where the catalog cannot be read.
+    """
+    place = settings.warehouse_storage
+    if place.iceberg.catalog is not None:
+        for name in owned_tables(place, settings.pipeline, incarnation):
+            yield ".".join(name), partial(remove_table, place, name)
 
 
 def open_reader(url: str, place: Warehouse) -> TableReader | None:

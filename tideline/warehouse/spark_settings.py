@@ -1,4 +1,4 @@
-"""Everything that a session of Spark is told of a pipeline's store and warehouse."""
+"""The settings of Spark by which jobs reach a pipeline's store and warehouse."""
 
 from __future__ import annotations
 

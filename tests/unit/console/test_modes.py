@@ -21,6 +21,7 @@ VALUES: dict[str, dict[str, Any]] = {
 }
 KEYS = {"access_key_id": "i", "secret_access_key_file": "/nowhere/secret"}
 
+ICEBERG = {"catalog": "jdbc", "url": "postgresql://h/d"}
 UNITY = {"kind": "unity", "url": "https://u", "name": "main"}
 
 
@@ -75,10 +76,14 @@ def test_files_of_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         "store.secret_access_key_file",
         "warehouse.secret_access_key_file",
         "warehouse.catalog.token_file",
+        "warehouse.iceberg.password_file",
         "merge.authenticate_secret_file",
     )
     identity = {"access_key_id": "i"}
-    sections: dict[str, Any] = {"store": identity, "warehouse": {**identity, "catalog": UNITY}}
+    sections: dict[str, Any] = {
+        "store": identity,
+        "warehouse": {**identity, "catalog": UNITY, "iceberg": ICEBERG},
+    }
     for name in names:
         *path, key = name.split(".")
         file = tmp_path / f"{'-'.join(path)}.secret"

@@ -93,6 +93,8 @@ OTHERS_NAMING = {
     "tideline/settings/source_kinds.py": "the registry",
     "tideline/contract/position.py": "types of positions, which are documents",
     "tideline/contract/patterns.py": "schemas that a pattern leaves out",
+    "tideline/settings/iceberg.py": "databases that hold a catalog",
+    "tideline/warehouse/iceberg/jars.py": "drivers of databases that hold a catalog",
     "tideline/cost.py": "the example that is measured",
     "console/tideline_console/arguments.py": "examples in a help text",
     "console/tideline_console/errors.py": "the names of extras",

@@ -15,10 +15,14 @@ from tests.unit.repository.pages import ROOT, page
 
 NAMES_DELTA = re.compile(r"(?<!time)delta|_jvm\b", re.IGNORECASE)
 """Also as a part of a name: `DeltaTable.forPath`, `deltalake`, an error code."""
+FOLDERS = {"delta", "iceberg"}
+"""The formats' own folders."""
 WHY_DELTA = {
     "tideline/contract/target_properties.py": (1, "the name of the default format, in one place"),
     "tideline/contract/readers.py": (16, "names of readers, and where each claim is from"),
     "tideline/warehouse/registry.py": (5, "the lines of the format"),
+    "tideline/settings/iceberg.py": (1, "the names of formats"),
+    "tideline/settings/sections.py": (1, "the default format"),
     "tideline/warehouse/job_jars.py": (5, "the line of the format"),
     "spark_jobs/tideline_spark/formats/registry.py": (4, "the line of the format"),
     "capture/tideline_capture/segments.py": (1, "an encoding of Parquet's"),
@@ -87,7 +91,7 @@ def test_nothing_outside_a_formats_folder_names_it() -> None:
     found = {
         str(path.relative_to(ROOT)): len(named)
         for path in modules(*PRODUCT)
-        if "delta" not in path.relative_to(ROOT).parts and (named := naming(path.read_text()))
+        if not FOLDERS & set(path.relative_to(ROOT).parts) and (named := naming(path.read_text()))
     }
     assert found == {path: count for path, (count, _) in WHY_DELTA.items()}
 

@@ -92,6 +92,11 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.store.objects": frozenset({"obstore", "os", "pathlib", "stamina", "tempfile"}),
     "tideline.store.s3": frozenset({"obstore.store"}),
     "tideline.warehouse.delta.reader": frozenset({"deltalake"}),
+    "tideline.warehouse.iceberg.jars": frozenset({"pathlib"}),
+    "tideline.warehouse.iceberg.client": frozenset(
+        {"pyiceberg.catalog", "pyiceberg.exceptions", "pyiceberg.table"}
+    ),
+    "tideline.warehouse.iceberg.reader": frozenset({"pydantic"}),
     "tideline.warehouse.job_jars": frozenset({"pathlib"}),
     # Objects are read at the same time; the planner runs in no simulator.
     "tideline.planner.chain_end": frozenset({"threading"}),

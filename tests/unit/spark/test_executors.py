@@ -107,7 +107,7 @@ def test_a_session_without_executors_is_ended(
         "_started": lambda *_, **__: found,
         "java_names": lambda _: None,
         "remember": lambda *_: None,
-        "_check": lambda _, **__: None,
+        "_check": lambda *_: None,
     }.items():
         monkeypatch.setattr(session, name, given)
     if waits:

@@ -30,14 +30,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         seen.append(wanted.name)
         return [Path("s3a.jar")]
 
-    monkeypatch.setattr(job_jars, "JARS", {"one": jars_of("one"), "two": jars_of("two")})
+    monkeypatch.setattr(job_jars, "JARS", {"delta": jars_of("one"), "iceberg": jars_of("two")})
     monkeypatch.setattr(job_jars, "ensure_jars", ensure)
     yield seen
 
 
-def settings(store: str, warehouse: str) -> Settings:
+def settings(store: str, warehouse: str, table_format: str = "iceberg") -> Settings:
     values = {"pipeline": "p", "source": {"url": "postgresql://u@h/d"}}
-    return make_settings({**values, "store": {"url": store}, "warehouse": {"url": warehouse}})
+    place = {"url": warehouse, "format": table_format}
+    return make_settings({**values, "store": {"url": store}, "warehouse": place})
 
 
 FILES = settings("file:///s", "file:///w")
@@ -54,9 +55,10 @@ def names(jars: list[Path]) -> list[str]:
 
 
 def test_files_need_the_formats_jars_alone(asked: list[str], spark: Path) -> None:
-    for pipeline in (None, FILES):
-        assert names(job_jars.job_jars(pipeline)) == ["one.jar", "two.jar"]
-    assert asked == ["one", "two"] * 2
+    for pipeline in (None, settings("file:///s", "file:///w", "delta")):
+        assert names(job_jars.job_jars(pipeline)) == ["one.jar"]
+    assert names(job_jars.job_jars(FILES)) == ["one.jar", "two.jar"]
+    assert asked == ["one", "one", "one", "two"]
 
 
 @pytest.mark.parametrize("pipeline", IN_S3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import quote
 
 from tideline.settings import Warehouse
 from tideline.settings.addresses import split_url
@@ -84,18 +85,11 @@ def reader_properties(place: Warehouse) -> dict[str, str]:
 def _alchemy(settings: IcebergSettings, secret: str | None) -> str:
     if settings.file is not None:
         return f"sqlite:///{settings.file}"
-    # heavy: only a planner with such a catalog needs it
-    from sqlalchemy import URL
-
     parts = split_url(settings.url or "")
-    return URL.create(
-        "postgresql+psycopg2",
-        settings.user,
-        secret,
-        parts.hostname,
-        parts.port,
-        parts.path.lstrip("/"),
-    ).render_as_string(hide_password=False)
+    user = "" if settings.user is None else quote(settings.user, safe="")
+    word = "" if secret is None else f":{quote(secret, safe='')}"
+    at = "@" if user or word else ""
+    return f"{parts.scheme}+psycopg2://{user}{word}{at}{parts.netloc}{parts.path}"
 
 
 def _files(place: Warehouse) -> Mapping[str, str]:

@@ -2,7 +2,7 @@
 
 A version is a snapshot, numbered by its sequence number less one. A commit of ours has in its
 snapshot's summary what it sets: `CommitMetadata` and applied numbers. So rows and numbers move in
-one commit, and go back together when somebody rolls the table back.
+one commit, and go back together when the table is rolled back.
 https://iceberg.apache.org/spec/#table-metadata
 """
 
@@ -41,7 +41,7 @@ _COUNTED = "changed-partition-count"
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TableSnapshot:
     """One snapshot of the metadata: ``raw`` is its JSON."""
 
     raw: Mapping[str, Any]
@@ -131,13 +131,13 @@ class IcebergMetadata:
         return [int(one["source-id"]) for one in next(specs)["fields"]]
 
     @cached_property
-    def snapshots(self) -> dict[int, Snapshot]:
+    def snapshots(self) -> dict[int, TableSnapshot]:
         """The snapshots that are kept, by id."""
-        found = (Snapshot(one) for one in self._raw.get("snapshots") or ())
+        found = (TableSnapshot(one) for one in self._raw.get("snapshots") or ())
         return {one.id: one for one in found}
 
     @property
-    def current(self) -> Snapshot | None:
+    def current(self) -> TableSnapshot | None:
         """The snapshot whose rows the table has; None for a table without one."""
         return self.snapshots.get(self._raw.get("current-snapshot-id") or -1)
 
@@ -146,7 +146,7 @@ class IcebergMetadata:
         """The number of the present version; 0 for a table to which nothing was committed."""
         return 0 if self.current is None else self.current.version
 
-    def line(self) -> Iterator[Snapshot]:
+    def line(self) -> Iterator[TableSnapshot]:
         """Yield the present snapshot and those that it came from, newest first; a table that was
         replaced comes from the version that it replaced."""
         at, seen = self.current, set[int]()
@@ -160,7 +160,7 @@ class IcebergMetadata:
                 before = earlier[-1] if earlier else None
             at = None if before is None else self.snapshots.get(before)
 
-    def at(self, version: int) -> Snapshot | None:
+    def at(self, version: int) -> TableSnapshot | None:
         """Return the snapshot of a version."""
         found = (one for one in self.snapshots.values() if one.version == version)
         return next(found, None)
@@ -206,7 +206,7 @@ def parse_numbers(text: str | None) -> dict[str, int]:
     except (ValueError, TypeError, AttributeError):
         raise CorruptData(
             "what an Iceberg table says that it has applied is damaged",
-            hint="somebody changed it: remove the table from the catalog and merge again",
+            hint="another program changed it: remove the table from the catalog and merge again",
         ) from None
 
 

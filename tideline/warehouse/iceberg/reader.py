@@ -3,52 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
-from tideline.contract.errors import Misconfigured
 from tideline.contract.external_commits import COMMITS_MAX, TableCommit
 from tideline.contract.readers import Feature
-from tideline.contract.target_url import CATALOG
 from tideline.settings import Warehouse
-from tideline.warehouse.base import ColumnType, TableColumn, unreadable
-from tideline.warehouse.iceberg.catalog import reader_properties
+from tideline.warehouse.base import ColumnType, TableColumn
+from tideline.warehouse.iceberg.client import find_table, reading
 from tideline.warehouse.iceberg.metadata import IcebergMetadata
 from tideline.warehouse.iceberg.names import identifier_of
-
-if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
 
 _ON_READ = "merge-on-read"
 _SPARK_TYPES = {"int": "integer", "timestamptz": "timestamp", "timestamp": "timestamp_ntz"}
 """The types that Spark has other names for."""
-_OPEN: dict[tuple[tuple[str, str], ...], Catalog] = {}
-"""Catalogs by their properties: to open one is a connection each."""
 
 
 def open_iceberg(url: str, place: Warehouse) -> IcebergReader | None:
     """Return the newest version of the table at ``url``; None where no table is.
 
-    Raises Unavailable for one that cannot be read, Misconfigured without a catalog.
+    Raises Unavailable for one that cannot be read, Misconfigured without a catalog or its client.
     """
-    try:
-        # heavy: only pipelines with Iceberg tables need it
-        from pyiceberg.catalog import load_catalog
-        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-    except ImportError:
-        raise Misconfigured(
-            "pyiceberg is not installed here", hint="pip install 'tideline-cdc[iceberg]'"
-        ) from None
-    properties = reader_properties(place)
-    with _reading(url):
-        known = tuple(sorted(properties.items()))
-        if known not in _OPEN:
-            _OPEN[known] = load_catalog(CATALOG, **properties)
-        try:
-            table = _OPEN[known].load_table(identifier_of(url))
-        except (NoSuchTableError, NoSuchNamespaceError):
+    with reading(url):
+        table = find_table(place, identifier_of(url))
+        if table is None:
             return None
         # Its own method refuses format version 3, which it cannot write.
         return IcebergReader(BaseModel.model_dump_json(table.metadata, by_alias=True))
@@ -115,11 +94,3 @@ def _spark_type(kind: Any) -> ColumnType:
         "valueType": _spark_type(kind["value"]),
         "valueContainsNull": not kind["value-required"],
     }
-
-
-@contextmanager
-def _reading(url: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001  each catalog's client has errors of its own
-        raise unreadable(url, error, "catalog") from None

@@ -19,7 +19,7 @@ from tideline.warehouse.iceberg.metadata import (
     COMMIT_KEY,
     NUMBERS_KEY,
     IcebergMetadata,
-    Snapshot,
+    TableSnapshot,
     format_numbers,
 )
 from tideline.warehouse.iceberg.names import CATALOG_SETTING, identifier_of
@@ -98,8 +98,15 @@ class IcebergAccess:
         operations.commit(operations.current(), transaction.table().operations().current())
 
     def make_namespace(self) -> None:
-        """Make the table's namespace where it is not there."""
-        self.session.sql(f"CREATE NAMESPACE IF NOT EXISTS {quote(CATALOG)}.{quote(self.namespace)}")
+        """Make the table's namespace where it is not there; another run may be faster."""
+        levels, catalog = self.identifier.namespace(), self.catalog
+        if catalog.namespaceExists(levels):
+            return
+        try:
+            catalog.createNamespace(levels)
+        except Py4JJavaError:
+            if not catalog.namespaceExists(levels):
+                raise
 
     def spark_schema(self, table: Any) -> types.StructType:
         """Return the columns of Iceberg's own ``table`` as Spark has them."""
@@ -157,7 +164,9 @@ def summary(
     }
 
 
-def made_by(metadata: IcebergMetadata | None, commit_metadata: CommitMetadata) -> Snapshot | None:
+def made_by(
+    metadata: IcebergMetadata | None, commit_metadata: CommitMetadata
+) -> TableSnapshot | None:
     """Return the snapshot in which ``commit_metadata`` set its number; None where another run's
     commit did, or none."""
     for one in () if metadata is None else metadata.line():

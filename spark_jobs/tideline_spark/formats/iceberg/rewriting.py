@@ -11,7 +11,7 @@ from tideline_spark.formats.iceberg.access import IcebergAccess
 from tideline_spark.schemas import literal, quote
 
 _OWNER = "owner"
-"""A property that Spark sets itself, to the user's name, and lets nobody else set."""
+"""A property that Spark alone sets, to the user's name."""
 
 
 def properties_sql(properties: Mapping[str, str]) -> str:
@@ -44,7 +44,6 @@ def rewrite_as(access: IcebergAccess, columns: str, commit_metadata: CommitMetad
     if before is not None:
         layout = TableLayout.of_properties(before.properties)
     with access.committing(before, commit_metadata, {}):
-        access.session.sql(
-            f"CREATE OR REPLACE TABLE {access.name} USING iceberg{partitioned_by(layout)}"
-            f" AS SELECT {columns} FROM {access.name}"  # noqa: S608  names are quoted
-        ).collect()
+        made = f"CREATE OR REPLACE TABLE {access.name} USING iceberg{partitioned_by(layout)}"
+        rows = f"SELECT {columns} FROM {access.name}"  # noqa: S608  names are quoted
+        access.session.sql(f"{made} AS {rows}").collect()

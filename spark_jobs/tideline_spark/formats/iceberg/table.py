@@ -18,7 +18,7 @@ from tideline.contract.errors import InvariantBroken
 from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
 from tideline.contract.plan import CommitMetadata, TablePlan
 from tideline.contract.table_layout import NO_LAYOUT, TableLayout
-from tideline.warehouse.iceberg.metadata import IcebergMetadata, Snapshot
+from tideline.warehouse.iceberg.metadata import IcebergMetadata, TableSnapshot
 from tideline.warehouse.iceberg.names import VERSION_SETTING
 from tideline_spark.formats.iceberg.access import IcebergAccess, made_by
 from tideline_spark.formats.iceberg.columns import IcebergColumns
@@ -74,7 +74,7 @@ class IcebergTarget:
         found = None if metadata is None else metadata.at(version)
         if found is None:
             raise InvariantBroken(f"version {version} of {self._access.name} has been removed")
-        return self._session.read.option("snapshot-id", found.id).table(self._access.name)
+        return self._session.read.option("versionAsOf", found.id).table(self._access.name)
 
     def commits(self, version: int) -> Iterator[TableCommit]:
         """See `Target`."""
@@ -128,7 +128,7 @@ class IcebergTarget:
         properties: Mapping[str, str],
         commit_metadata: CommitMetadata,
         layout: TableLayout,
-    ) -> Snapshot | None:
+    ) -> TableSnapshot | None:
         """Make the table, or replace the one that was there ``before``."""
         verb = "CREATE TABLE" if before is None else "CREATE OR REPLACE TABLE"
         numbers = {commit_metadata.app_id: commit_metadata.to_manifest}
