@@ -155,8 +155,13 @@ def test_rebuild_verification_and_repair(shop: Pipeline[Database], commands: Com
     commands.run("merge")
     assert equal(shop)
 
+    assert "deletionVectors" in features(shop)
+    with shop.config.open("a") as settings:
+        settings.write(f'\n[tables."{ORDERS}"]\ndeletion_vectors = false\n')
     shown = commands.run("rebuild", ORDERS, "--mode", "current")
     assert f"{ORDERS} is rebuilt, as current" in shown
+    assert "dropping reader features" not in shown
+    assert "deletionVectors" not in features(shop), "its readers need not know them any more"
     assert equal(shop)
 
     commands.sql(
@@ -216,6 +221,12 @@ def equal(shop: Pipeline[Database]) -> bool:
 def target(shop: Pipeline[Database]) -> str:
     """The table's address."""
     return table_path(shop.settings.warehouse.url, parse_table(ORDERS))
+
+
+def features(shop: Pipeline[Database]) -> set[str]:
+    """What the table's readers have to know."""
+    place = shop.settings.warehouse_storage
+    return set(delta_table(target(shop), storage_options(place)).protocol().reader_features or ())
 
 
 def table_files(shop: Pipeline[Database]) -> set[str]:

@@ -22,6 +22,7 @@ from tests.spark.target_model import TargetModel, in_target
 from tideline.contract.modes import Mode
 from tideline.contract.receipt import Outcome
 from tideline.contract.steps import StepKind
+from tideline.settings import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +81,7 @@ def compare(
     ignored: frozenset[StepKind],
     *,
     drop_columns: bool,
+    place: Warehouse | None = None,
 ) -> None:
     """Let one history happen, and compare its target with the model after every merge."""
     random = Random(seed)
@@ -88,7 +90,7 @@ def compare(
         "on_change": {kind.value: "ignore" for kind in ignored},
         "dropped_columns": "drop" if drop_columns else "keep",
     }
-    history = History(root, tables={TABLE: policy})
+    history = History(root, tables={TABLE: policy}, place=place)
     source, model = EvolvingSource(random), TargetModel(ignored, mode)
     # A target that is still to be made begins with the newest dump, unless its mode keeps the past:
     # what only older rows had, in columns that the source has no more, is not in it.

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from tideline.settings import Warehouse
 from tideline.settings.addresses import split_url
 from tideline.settings.iceberg import IcebergSettings
-from tideline.warehouse.iceberg.names import CATALOG_SETTING, VERSION_SETTING
+from tideline.warehouse.iceberg.names import CATALOG_SETTING, MARKER_SETTING, VERSION_SETTING
 
 _BUSY_MS = "20000"
 """The time for which a catalog in SQLite waits while another process writes to it."""
@@ -31,6 +31,7 @@ def iceberg_settings(place: Warehouse) -> dict[str, str]:
         **_OF_KIND[settings.catalog](settings),
     }
     return {
+        MARKER_SETTING: "true",
         CATALOG_SETTING: _CLASS,
         **{f"{CATALOG_SETTING}.{name}": value for name, value in own.items()},
         VERSION_SETTING: str(settings.format_version),

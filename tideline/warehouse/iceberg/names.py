@@ -7,6 +7,8 @@ from tideline.contract.target_url import CATALOG
 
 CATALOG_SETTING = f"spark.sql.catalog.{CATALOG}"
 """The setting of Spark with the class of the catalog; those below it are the catalog's own."""
+MARKER_SETTING = "spark.tideline.iceberg"
+"""The setting of Spark, of ours, that sessions for Iceberg tables have."""
 VERSION_SETTING = "spark.tideline.iceberg.format-version"
 """The setting of Spark, of ours, with the version of Iceberg's format that new tables have."""
 

@@ -6,7 +6,7 @@ from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from tideline.contract.errors import Misconfigured
-from tideline.warehouse.iceberg.names import VERSION_SETTING
+from tideline.warehouse.iceberg.names import MARKER_SETTING
 from tideline_spark.formats.base import TableFormat
 from tideline_spark.formats.iceberg.table import IcebergTarget
 
@@ -24,7 +24,7 @@ def _check_jars(session: SparkSession) -> None:
 
 ICEBERG = TableFormat(
     open=IcebergTarget,
-    marker=VERSION_SETTING,
+    marker=MARKER_SETTING,
     conflicts=(
         "ValidationException",
         "CommitFailedException",
