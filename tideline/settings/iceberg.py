@@ -71,7 +71,8 @@ class IcebergSettings(Section):
         parts = split_url(self.url or "")
         if self.url is None and self.catalog != "glue":
             raise ValueError(f"url must be given: {form}")
-        whole = parts.hostname or (parts.scheme == "sqlite" and parts.path.startswith("//"))
+        in_file = not parts.netloc and parts.path.startswith("//")
+        whole = in_file if parts.scheme == "sqlite" else parts.hostname
         if self.url is not None and not (parts.scheme in schemes and whole):
             raise ValueError(f"url must be {form}")
         return self

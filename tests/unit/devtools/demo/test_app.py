@@ -79,10 +79,11 @@ def test_it_stays_up_only_for_somebody_at_a_terminal(
 class PlayedStage:
     """A stage on which all has been played."""
 
-    def __init__(self, folder: Path, _database: object, storage: str) -> None:
+    def __init__(self, folder: Path, _database: object, storage: str, target: str) -> None:
         self.folder, self.config = folder, folder / "tideline.toml"
 
         print(f"on {storage}")
+        print(f"as {target}")
 
     def clear(self) -> list[str]:
         return []
@@ -136,7 +137,7 @@ def test_stay_is_an_option_of_the_command_and_of_make(
 ) -> None:
     asked: list[bool] = []
 
-    def run(source: str, storage: str, *, stay: bool) -> int:
+    def run(source: str, storage: str, target: str, *, stay: bool) -> int:
         asked.append(stay)
         return 0
 
@@ -175,7 +176,7 @@ def test_storage_is_an_option_of_the_command_and_of_make(
 ) -> None:
     asked: list[str] = []
 
-    def run(source: str, storage: str, *, stay: bool) -> int:
+    def run(source: str, storage: str, target: str, *, stay: bool) -> int:
         asked.append(storage)
         return 0
 
@@ -285,6 +286,35 @@ def test_all_is_ended_whatever_becomes_of_one(
     with nullcontext() if trouble == "interrupted" else pytest.raises(Unavailable):
         stage.stop()
     assert ended == ["valkey", "source", "metadata"]
+
+
+@pytest.mark.parametrize("target", ["delta", "iceberg"])
+def test_it_plays_with_tables_of_either_format(
+    played: None, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert demo.run(target=target) == 0
+    printed = capsys.readouterr().out
+    assert f"as {target}\n" in printed
+    assert f"Spark with {target.title()}" in printed
+
+
+def test_another_target_is_refused_before_anything_starts(played: None) -> None:
+    with pytest.raises(Misconfigured, match=r"no target 'hudi'.*TARGET is one of delta, iceberg"):
+        demo.run(target="hudi")
+
+
+def test_the_target_is_an_option_of_make() -> None:
+    root = Path(__file__).resolve().parents[4]
+    command = ["make", "-n", "-o", "setup", "demo", "TARGET=iceberg"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert "--target iceberg" in done.stdout
+
+
+def test_the_iceberg_demo_has_a_catalog_of_its_own(tmp_path: Path) -> None:
+    stage = DemoStage(tmp_path, of_kind("postgres"), "files", "iceberg")
+    stage._write_settings("postgresql://u@h/d")
+    assert stage.settings.formats == {"iceberg"}
+    assert stage.settings.warehouse.iceberg.file == tmp_path / "catalog.db"
 
 
 @pytest.mark.parametrize("storage", ["s3", "files"])

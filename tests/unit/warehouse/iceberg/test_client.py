@@ -1,0 +1,90 @@
+"""A catalog in SQLite through pyiceberg: tables that are found, owned and removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+
+from tests.fixtures.iceberg import with_catalog
+from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.target_properties import owner_properties
+from tideline.settings import Warehouse
+from tideline.warehouse.iceberg.catalog import iceberg_settings, reader_properties
+from tideline.warehouse.iceberg.client import find_table, owned_tables, remove_table
+from tideline.warehouse.iceberg.names import CATALOG_SETTING, identifier_of
+from tideline.warehouse.iceberg.reader import open_iceberg
+
+ORDERS = "iceberg://tideline/public/orders"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Warehouse:
+    return with_catalog(Warehouse(url=tmp_path.as_uri()), tmp_path / "catalog.db")
+
+
+def make(place: Warehouse, name: str, pipeline: str) -> None:
+    catalog = load_catalog("tideline", **reader_properties(place))
+    catalog.create_namespace_if_not_exists("public")
+    rows = pa.table({"id": [1, 2]})
+    properties = owner_properties((pipeline, "one", f"public.{name}"))
+    catalog.create_table(("public", name), rows.schema, properties=properties).append(rows)
+
+
+def test_a_table_that_is_not_there_is_none(place: Warehouse) -> None:
+    assert open_iceberg(ORDERS, place) is None
+    assert find_table(place, identifier_of(ORDERS)) is None
+    assert list(owned_tables(place, "shop", None)) == []
+
+
+def test_a_pipelines_tables_are_removed_with_their_files(place: Warehouse, tmp_path: Path) -> None:
+    make(place, "orders", "shop")
+    make(place, "theirs", "market")
+    assert list(owned_tables(place, "shop", "two")) == []
+    (name,) = owned_tables(place, "shop", "one")
+    assert name == ("public", "orders")
+    remove_table(place, name)
+    assert open_iceberg(ORDERS, place) is None
+    assert not list(tmp_path.glob("public/orders/data/*.parquet"))
+    assert list(tmp_path.glob("public/theirs/data/*.parquet"))
+    assert open_iceberg("iceberg://tideline/public/theirs", place) is not None
+
+
+def test_a_catalog_that_cannot_be_read_is_an_error_without_its_password(tmp_path: Path) -> None:
+    place = with_catalog(Warehouse(url=tmp_path.as_uri()), tmp_path / "no" / "such" / "folder.db")
+    with pytest.raises(Unavailable, match="cannot be read") as caught:
+        open_iceberg(ORDERS, place)
+    assert "catalog is complete" in str(caught.value.hint)
+
+
+def test_no_catalog_is_a_mistake_of_the_settings(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="no catalog is named"):
+        open_iceberg(ORDERS, Warehouse(url=tmp_path.as_uri()))
+    assert iceberg_settings(Warehouse(url=tmp_path.as_uri())) == {}
+
+
+def test_both_clients_are_told_the_same(tmp_path: Path) -> None:
+    settings = {
+        "catalog": "jdbc",
+        "url": "postgresql://db:5433/cat",
+        "user": "t@x",
+        "password": "p:w",
+    }
+    place = Warehouse.model_validate({"url": "file:///w", "iceberg": settings})
+    spark = iceberg_settings(place)
+    assert spark[f"{CATALOG_SETTING}.uri"] == "jdbc:postgresql://db:5433/cat"
+    assert (spark[f"{CATALOG_SETTING}.jdbc.user"], spark[f"{CATALOG_SETTING}.jdbc.password"]) == (
+        "t@x",
+        "p:w",
+    )
+    assert reader_properties(place) == {
+        "type": "sql",
+        "uri": "postgresql+psycopg2://t%40x:p%3Aw@db:5433/cat",
+        "warehouse": "file:///w",
+    }
+
+
+def test_names_have_one_level_of_namespace() -> None:
+    assert identifier_of("iceberg://tideline/erp/a.b/t%20x") == ("erp__a~2Eb", "t~20x")
