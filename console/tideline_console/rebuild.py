@@ -74,6 +74,8 @@ def _failed(one: TableReceipt) -> bool:
     """Report a step's outcome, where it is more than done; return whether it failed."""
     for change in one.external_changes:
         say(f"{one.table}: changed by someone else: {change}")
+    for warning in one.warnings:
+        say(f"{one.table}: warning: {warning}")
     if one.outcome is Outcome.REFUSED:
         say(f"{one.table}: {one.error}")
     if one.outcome is not Outcome.FAILED:
