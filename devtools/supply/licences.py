@@ -84,7 +84,7 @@ _SPDX = MappingProxyType(
         "apache": "Apache-2.0", "apache 2": "Apache-2.0", "apache 2.0": "Apache-2.0",
         "apache license 2.0": "Apache-2.0", "apache software license": "Apache-2.0",
         "artistic license": "Artistic-1.0-Perl",
-        "bsd 2-clause license": "BSD-2-Clause", "bsd 3-clause license": "BSD-3-Clause",
+        "bsd": "BSD-2-Clause", "bsd 2-clause license": "BSD-2-Clause", "bsd 3-clause license": "BSD-3-Clause",
         "3-clause bsd license": "BSD-3-Clause", "bsd license": "BSD-3-Clause",
         "gnu affero general public license v3 or later (agplv3+)": "AGPL-3.0-or-later",
         "gnu general public license (gpl)": "GPL-1.0-or-later",
