@@ -91,10 +91,9 @@ def span(node: Any) -> slice:
 
 
 def descendants(node: Any) -> Iterator[Any]:
-    """Yield ``node`` and every node below it, each once."""
+    """Yield ``node`` and every node below it; of one node also the kinds that it is a kind of."""
     yield node
     for field, value in node.ListFields():
-        if field.name == "parent" or field.message_type is None:
-            continue
-        for one in [value] if hasattr(value, "DESCRIPTOR") else value:
-            yield from descendants(unwrapped(one) if one.ByteSize() else one)
+        if field.message_type is not None:
+            for one in [value] if hasattr(value, "DESCRIPTOR") else value:
+                yield from descendants(one)
