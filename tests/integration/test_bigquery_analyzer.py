@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from wasmtime import Config, Engine, Module
 
 from tests.support.bigquery.analyzer import Analyzer, Refused
+from tests.support.bigquery.zetasql_service import compiled
 
 CATALOG = {
     "shop.orders": {
@@ -131,3 +135,28 @@ def test_what_one_script_creates_no_other_sees(analyzer: Analyzer) -> None:
 def test_a_type_that_bigquery_has_not_is_no_columns() -> None:
     with pytest.raises(Refused, match="Type not found: UUID"):
         Analyzer({"shop.orders": {"id": "UUID"}})
+
+
+def test_the_module_is_compiled_once_and_again_when_it_cannot_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Config()
+    config.shared_memory = True
+    engine = Engine(config)
+    module = compiled(engine)
+    made: list[object] = []
+
+    def from_file(_: Engine, path: object) -> Module:
+        made.append(path)
+        return module
+
+    monkeypatch.setattr(Module, "from_file", from_file)
+    monkeypatch.setenv("TIDELINE_CACHE", str(tmp_path))
+    compiled(engine)
+    compiled(engine)
+    assert len(made) == 1
+    [kept] = tmp_path.glob("*.module")
+    kept.write_bytes(b"of another processor")
+    compiled(engine)
+    assert len(made) == 2
+    assert {path.suffix for path in tmp_path.iterdir()} == {".module", ".lock"}

@@ -1,7 +1,8 @@
 """ZetaSQL, Google's analyzer of SQL, from the wheel ``zetasql``: WebAssembly in this process.
 
-Compiling it takes 25 to 50 seconds of CPU and 1.1 GB, so the compiled module stays in the cache; it
-loads in a tenth of a second. The wheel's own client compiles at each start and copies byte by byte.
+Compiling it takes 20 to 50 seconds of CPU and 1.1 GB, so the compiled module stays in the cache; it
+loads in a tenth of a second, and is of one version of both wheels. The wheel's own client compiles
+at each start, and copies byte by byte.
 """
 
 from __future__ import annotations
@@ -108,11 +109,11 @@ def zetasql_service() -> ZetaSqlService:
     config = Config()
     config.shared_memory = True
     engine = Engine(config)
-    return ZetaSqlService(engine, _module(engine))
+    return ZetaSqlService(engine, compiled(engine))
 
 
-def _module(engine: Engine) -> Module:
-    """Return the compiled module from the cache, where one process at a time makes it."""
+def compiled(engine: Engine) -> Module:
+    """Return the module from the cache, for which one process at a time compiles it."""
     versions = f"{version('zetasql')}-wasmtime-{version('wasmtime')}"
     path = cache_folder() / f"zetasql-{versions}.module"
     with path.with_suffix(".lock").open("w") as lock:
