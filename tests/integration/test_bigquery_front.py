@@ -275,6 +275,39 @@ def test_a_statement_that_cannot_be_parsed_fails_its_job(orders: Dataset) -> Non
         run(orders, "SELEC 1").result()
 
 
+def test_a_job_that_cannot_be_read_is_read_later(orders: Dataset) -> None:
+    run(orders, APPLY, "tideline-1")
+    faults = (Fault.REQUEST_LOST, Fault.UNAVAILABLE, Fault.RATE_LIMIT)
+    orders.front.fail_reads(*faults)
+    once: Any = {"retry": None}
+    for error in (requests.ConnectionError, exceptions.ServiceUnavailable, exceptions.Forbidden):
+        with pytest.raises(error):
+            orders.client.get_job("tideline-1", **once)
+    assert orders.client.get_job("tideline-1", **once).state == "DONE"
+
+
+def test_a_merge_with_parameters_is_judged_with_them(orders: Dataset) -> None:
+    parameters = [bigquery.ScalarQueryParameter("least", "INT64", 2)]
+    config = bigquery.QueryJobConfig(query_parameters=parameters)
+    sql = MERGE.replace("> 2", "> @least").format(d=orders.name)
+    orders.client.query(sql, config).result()
+    assert names(orders) == [(1, "a"), (2, "c"), (3, "d")]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE {d}.orders AS t SET name = s.name FROM {d}.staged AS s WHERE t.id = s.id",
+        "EXECUTE IMMEDIATE 'SELECT 1'",
+        "BEGIN SELECT 1; EXCEPTION WHEN ERROR THEN SELECT 2; END",
+    ],
+)
+def test_what_could_pass_here_and_fail_in_bigquery_is_refused(orders: Dataset, sql: str) -> None:
+    with pytest.raises(exceptions.MethodNotImplemented, match="does not know"):
+        run(orders, sql)
+    assert names(orders) == BEFORE
+
+
 def test_what_the_stand_in_does_not_know_is_refused(orders: Dataset) -> None:
     with pytest.raises(exceptions.MethodNotImplemented, match="does not know dry runs"):
         orders.client.query("SELECT 1", bigquery.QueryJobConfig(dry_run=True))

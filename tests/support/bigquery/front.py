@@ -23,7 +23,7 @@ from google.cloud import bigquery
 
 from tests.support.bigquery.answers import HttpError, JobError, failed, unsupported
 from tests.support.bigquery.emulator import Emulator
-from tests.support.bigquery.jobs import Jobs
+from tests.support.bigquery.jobs import Job, Jobs
 from tests.support.bigquery.uploads import Upload, Uploads, parts
 from tests.support.http_service import HttpService, QuietHandler
 
@@ -31,7 +31,7 @@ _API = "/bigquery/v2/projects/"
 
 
 class Fault(Enum):
-    """What goes wrong with one request that makes a job."""
+    """What goes wrong with one request."""
 
     REQUEST_LOST = "the connection ends before the job was made"
     ANSWER_LOST = "the connection ends after the job ran"
@@ -62,6 +62,7 @@ class BigQueryFront(HttpService):
         self.uploads = Uploads()
         self.calls: list[Call] = []
         self._faults: deque[Fault] = deque()
+        self._read_faults: deque[Fault] = deque()
         self._polls: deque[int] = deque()
         self._turn = threading.Lock()
 
@@ -78,6 +79,11 @@ class BigQueryFront(HttpService):
         """Have the next requests that make jobs meet ``faults``, one each, in this order."""
         self._faults.extend(faults)
 
+    def fail_reads(self, *faults: Fault) -> None:
+        """Have the next requests for a job or its rows meet ``faults``, none of which is about a
+        job's end."""
+        self._read_faults.extend(faults)
+
     def keep_running(self, polls: int) -> None:
         """Have the next job stay RUNNING, not applied, for ``polls`` polls; `Jobs.finish` ends it
         without them."""
@@ -86,17 +92,13 @@ class BigQueryFront(HttpService):
     @property
     def unmet(self) -> list[Fault]:
         """The faults that no request has met yet."""
-        return list(self._faults)
+        return [*self._faults, *self._read_faults]
 
     def insert(self, project: str, upload: Upload) -> dict[str, Any]:
         """Make a job, or do what the next fault says; ConnectionError ends the connection."""
         with self._turn:
             fault = self._faults.popleft() if self._faults else None
-            if fault is Fault.REQUEST_LOST:
-                raise ConnectionError
-            if fault is not None and isinstance(fault.value, tuple):
-                code, reason = fault.value
-                raise HttpError(code, reason, f"{reason}, as a test asks for it")
+            _refuse(fault)
             error = JobError("backendError", "Backend error, as a test asks for it")
             failure = error if fault is Fault.JOB_FAILS else None
             polls = self._polls.popleft() if self._polls else 0
@@ -109,9 +111,15 @@ class BigQueryFront(HttpService):
                 raise HttpError(500, "internalError", "internalError, as a test asks for it")
             return made
 
+    def poll(self, project: str, name: str) -> Job:
+        """Return a job, or do what the next fault of reads says."""
+        with self._turn:
+            _refuse(self._read_faults.popleft() if self._read_faults else None)
+        return self.jobs.poll(project, name)
+
     def results(self, project: str, name: str, query: str) -> tuple[int, bytes]:
         """Answer who asks for the rows of a query job."""
-        job = self.jobs.poll(project, name)
+        job = self.poll(project, name)
         if job.state != "DONE":
             body = {"jobComplete": False, "jobReference": job.resource["jobReference"]}
             return 200, json.dumps({"kind": "bigquery#getQueryResultsResponse", **body}).encode()
@@ -134,6 +142,8 @@ class _Handler(QuietHandler):
         except ConnectionError:
             self.close_connection = True
             return
+        except Exception as error:  # noqa: BLE001  a client would repeat what it has no answer to
+            status, text = 501, json.dumps(unsupported(f"this: {error!r}").body).encode()
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -163,7 +173,7 @@ class _Handler(QuietHandler):
                 return _json(front.insert(project, made))
             case ("GET", project, "jobs", name):
                 self._note(name)
-                return _json(front.jobs.poll(project, name).resource)
+                return _json(front.poll(project, name).resource)
             case ("POST", project, "jobs", name, "cancel"):
                 self._note(name)
                 return _json({"job": front.jobs.cancel(project, name)})
@@ -195,7 +205,7 @@ class _Handler(QuietHandler):
         upload = front.uploads.find(words.get("upload_id", ""))
         self._note(upload.job_id)
         if upload.answer is None:
-            if not upload.take(self.headers["Content-Range"], body):
+            if not upload.take(self.headers.get("Content-Range", ""), body):
                 headers |= upload.range
                 return 308, b""
             front.insert(project, upload)
@@ -203,6 +213,15 @@ class _Handler(QuietHandler):
 
     def _note(self, job_id: str | None) -> None:
         self._front.calls.append(Call(self.command, urlsplit(self.path).path, job_id))
+
+
+def _refuse(fault: Fault | None) -> None:
+    """Raise what a request meets that ``fault`` is for, if nothing comes of it."""
+    if fault is Fault.REQUEST_LOST:
+        raise ConnectionError
+    if fault is not None and isinstance(fault.value, tuple):
+        code, reason = fault.value
+        raise HttpError(code, reason, f"{reason}, as a test asks for it")
 
 
 def _json(answer: Any) -> tuple[int, bytes]:

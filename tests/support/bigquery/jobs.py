@@ -149,6 +149,8 @@ class Jobs:
             return lambda: {"load": load.run(self._emulator, content)}
         if "query" not in configuration:
             raise unsupported("jobs other than queries and loads of an uploaded file")
+        if configuration["query"].get("useLegacySql", True):
+            raise unsupported("legacy SQL, which a query is in that does not say otherwise")
         configuration["jobType"] = "QUERY"
         return lambda: self._query(project, name, configuration)
 
@@ -156,7 +158,7 @@ class Jobs:
         query = configuration["query"]
         script = Script(query["query"])
         if (guard := script.guard()) is not None:
-            self._emulator.query(project, guard)
+            self._emulator.run(project, {"query": {**query, "query": guard}})
         inner = {"query": {**query, "query": script.emulated()}}
         answer = self._emulator.run(project, inner, name)
         if "destinationTable" in answer["configuration"]["query"]:
