@@ -23,7 +23,7 @@ $(READY): pyproject.toml $(wildcard requirements/*.txt) scripts/setup
 
 # Tests use the archive of Spark's classes where it is; they start Spark too seldom to make one.
 servers: $(READY)
-	@$(BIN)/python -m devtools.services.prepare --no-archive --with mariadb --with mysql
+	@$(BIN)/python -m devtools.services.prepare --no-archive --with mariadb --with mysql --with bigquery
 
 demo: setup ## the main job on a sample shop, live; SOURCE=mariadb, STORAGE=files, TARGET=iceberg, STAY=1 stays up without a terminal
 	@$(BIN)/python -m devtools demo $(if $(SOURCE),--source $(SOURCE)) $(if $(STORAGE),--storage $(STORAGE)) $(if $(TARGET),--target $(TARGET)) $(if $(STAY),--stay)

@@ -19,6 +19,7 @@ pytest_plugins = [
     "tests.fixtures.capture",
     "tests.fixtures.spark",
     "tests.fixtures.object_storage",
+    "tests.fixtures.bigquery",
     "tests.fixtures.blocks",
     "tests.fixtures.catalogs",
 ]

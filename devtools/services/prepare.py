@@ -1,9 +1,10 @@
-"""``python -m devtools.services.prepare [--no-archive] [--with mariadb|mysql|chromium]``: fetch
+"""``python -m devtools.services.prepare [--no-archive] [--with mariadb|mysql|bigquery|…]``: fetch
 what is missing.
 
 Java (when there is none that Spark can use), Delta's jars, the archive that makes Spark start
 sooner and, where root starts PostgreSQL as another user, a copy of its binaries that this user can
-reach; if asked for, MariaDB, MySQL 8.0 and 9, Chromium. Says nothing when all is there.
+reach; if asked for, MariaDB, MySQL 8.0 and 9, BigQuery's emulator, Chromium. Says nothing when all
+is there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import sys
 from collections.abc import Callable, Collection, Sequence
 
+from devtools.services.bigquery import emulator_is_there, emulator_root
 from devtools.services.chromium import ensure_chromium, find_chromium
 from devtools.services.java import ensure_java
 from devtools.services.mariadb import mariadb_is_there, mariadb_root
@@ -26,7 +28,7 @@ from tideline.warehouse.job_jars import every_jar
 from tideline.warehouse.s3_jars import find_s3_jar_set
 from tideline_spark.class_archive import archive_is_there, make_archive
 
-EXTRAS = ("mariadb", "mysql", "chromium")
+EXTRAS = ("mariadb", "mysql", "bigquery", "chromium")
 
 
 def prepare(extras: Collection[str] = (), *, archive: bool = True) -> None:
@@ -50,6 +52,8 @@ def prepare(extras: Collection[str] = (), *, archive: bool = True) -> None:
     if "mysql" in extras:
         _try("MySQL 8.0", mysql_is_there("8.0"), mysql8_root)
         _try("MySQL 9", mysql_is_there("9"), mysql9_root)
+    if "bigquery" in extras:
+        _fetch("BigQuery's emulator", emulator_is_there(), emulator_root)
     if "chromium" in extras:
         _try("Chromium", find_chromium() is not None, ensure_chromium)
 

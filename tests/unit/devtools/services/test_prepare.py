@@ -43,3 +43,19 @@ def test_jars_are_said_as_long_as_they_are_missing(
     prepare.prepare()
     assert capsys.readouterr().out.splitlines() == more
     assert done.count("every_jar") == 2
+
+
+def test_what_is_asked_for_is_fetched_once(
+    done: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(prepare, "find_s3_jar_set", lambda: None)
+    monkeypatch.setattr(prepare, "delta_jar_set", lambda line: None)
+    monkeypatch.setattr(prepare, "emulator_is_there", lambda: "emulator" in done)
+    monkeypatch.setattr(prepare, "emulator_root", lambda: done.append("emulator"))
+    prepare.prepare()
+    assert "emulator" not in done
+    prepare.prepare(["bigquery"])
+    assert capsys.readouterr().out.splitlines() == ["setup: BigQuery's emulator"]
+    prepare.prepare(["bigquery"])
+    assert capsys.readouterr().out == ""
+    assert done.count("emulator") == 2

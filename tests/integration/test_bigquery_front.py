@@ -1,0 +1,317 @@
+"""The stand-in for BigQuery does what BigQuery does, where its emulator does something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import requests
+from google.api_core import exceptions
+from google.cloud import bigquery
+
+from tests.fixtures.bigquery import Dataset
+from tests.support.bigquery.front import Call, Fault
+from tests.support.bigquery.load_jobs import load
+
+SEVERAL_ROWS = "UPDATE/MERGE must match at most one source row for each target row"
+APPLY = """
+BEGIN TRANSACTION;
+MERGE {d}.orders AS t
+USING (SELECT * FROM {d}.staged QUALIFY ROW_NUMBER() OVER (PARTITION BY id ORDER BY seq DESC) = 1)
+  AS s ON t.id = s.id
+WHEN MATCHED AND s.op = 'd' THEN DELETE
+WHEN MATCHED THEN UPDATE SET name = s.name
+WHEN NOT MATCHED AND s.op != 'd' THEN INSERT (id, name) VALUES (s.id, s.name);
+MERGE {d}.applied AS t USING (SELECT 'orders' AS name, 7 AS number) AS s ON t.name = s.name
+WHEN MATCHED THEN UPDATE SET number = s.number
+WHEN NOT MATCHED THEN INSERT (name, number) VALUES (s.name, s.number);
+COMMIT TRANSACTION;
+"""
+STAGED: dict[str, list[Any]] = {
+    "id": [1, 2, 2, 3],
+    "name": ["a", "b", "c", "d"],
+    "seq": [1, 2, 3, 4],
+    "op": ["u", "u", "u", "d"],
+}
+
+
+def run(dataset: Dataset, sql: str, job_id: str | None = None) -> bigquery.QueryJob:
+    """Make a query job, in one request that the client does not repeat."""
+    once: Any = {"retry": None, "job_retry": None}
+    return dataset.client.query(sql.format(d=dataset.name), job_id=job_id, **once)
+
+
+@pytest.fixture
+def orders(dataset: Dataset) -> Dataset:
+    """Two orders of which one is changed, and what is to be merged into them."""
+    run(dataset, "CREATE TABLE {d}.orders (id INT64, name STRING, PRIMARY KEY (id) NOT ENFORCED)")
+    run(dataset, "CREATE TABLE {d}.applied (name STRING, number INT64)")
+    run(dataset, "INSERT {d}.orders (id, name) VALUES (2, 'old'), (3, 'gone')")
+    load(dataset, STAGED).result()
+    dataset.front.calls.clear()
+    return dataset
+
+
+def names(orders: Dataset) -> list[tuple[object, ...]]:
+    return orders.rows("SELECT id, name FROM {d}.orders ORDER BY id")
+
+
+APPEND: dict[str, Any] = {"write_disposition": "WRITE_APPEND"}
+BEFORE = [(2, "old"), (3, "gone")]
+AFTER = [(1, "a"), (2, "c")]
+
+
+def test_a_script_merges_and_notes_what_is_applied(orders: Dataset) -> None:
+    run(orders, APPLY).result()
+    assert names(orders) == AFTER
+    assert orders.rows("SELECT * FROM {d}.applied") == [("orders", 7)]
+
+
+def test_an_id_is_run_once(orders: Dataset) -> None:
+    add = "INSERT {d}.orders (id, name) VALUES (9, 'more')"
+    run(orders, add, "tideline-1").result()
+    with pytest.raises(exceptions.Conflict, match=r"Exists: Job tideline:US\.tideline-1"):
+        run(orders, add, "tideline-1")
+    assert orders.rows("SELECT COUNT(*) FROM {d}.orders WHERE id = 9") == [(1,)]
+    assert orders.client.get_job("tideline-1").state == "DONE"
+
+
+def test_the_id_of_a_job_that_failed_is_used(orders: Dataset) -> None:
+    assert run(orders, "SELECT missing FROM {d}.orders", "tideline-1").error_result is not None
+    with pytest.raises(exceptions.Conflict):
+        run(orders, "SELECT 1", "tideline-1")
+
+
+@pytest.mark.parametrize("resumable", [False, True])
+def test_a_load_job_is_run_once(orders: Dataset, resumable: bool) -> None:
+    more: dict[str, Any] = {
+        "write_disposition": "WRITE_APPEND",
+        "job_id": "l",
+        "resumable": resumable,
+    }
+    load(orders, {"id": [5]}, "orders", **more).result()
+    with pytest.raises(exceptions.Conflict):
+        load(orders, {"id": [6]}, "orders", **more)
+    assert names(orders) == [*BEFORE, (5, None)]
+
+
+def test_an_answer_is_lost_after_the_job_ran(orders: Dataset) -> None:
+    orders.front.fail_next(Fault.ANSWER_LOST)
+    with pytest.raises(requests.ConnectionError):
+        run(orders, APPLY, "tideline-1")
+    assert orders.client.get_job("tideline-1").state == "DONE"
+    assert names(orders) == AFTER
+    with pytest.raises(exceptions.Conflict):
+        run(orders, APPLY, "tideline-1")
+
+
+def test_a_client_that_repeats_what_it_lost_is_refused(orders: Dataset) -> None:
+    orders.front.fail_next(Fault.ANSWER_LOST)
+    with pytest.raises(exceptions.Conflict):
+        orders.client.query(APPLY.format(d=orders.name), job_id="tideline-1", job_retry=None)
+    jobs = "/bigquery/v2/projects/tideline/jobs"
+    assert orders.front.calls == [Call("POST", jobs, "tideline-1")] * 2
+    assert names(orders) == AFTER
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault.REQUEST_LOST, requests.ConnectionError),
+        (Fault.RATE_LIMIT, exceptions.Forbidden),
+        (Fault.QUOTA, exceptions.Forbidden),
+        (Fault.UNAVAILABLE, exceptions.ServiceUnavailable),
+        (Fault.INTERNAL, exceptions.InternalServerError),
+    ],
+)
+def test_a_request_that_failed_made_no_job(
+    orders: Dataset, fault: Fault, error: type[Exception]
+) -> None:
+    orders.front.fail_next(fault)
+    with pytest.raises(error) as raised:
+        run(orders, APPLY, "tideline-1")
+    if isinstance(raised.value, exceptions.GoogleAPICallError):
+        assert [one["reason"] for one in raised.value.errors] == [fault.value[1]]
+    assert orders.front.unmet == []
+    with pytest.raises(exceptions.NotFound):
+        orders.client.get_job("tideline-1")
+    assert names(orders) == BEFORE
+    run(orders, APPLY, "tideline-1").result()
+    assert names(orders) == AFTER
+
+
+def test_an_error_is_answered_although_the_job_ran(orders: Dataset) -> None:
+    orders.front.fail_next(Fault.INTERNAL_AFTER)
+    with pytest.raises(exceptions.InternalServerError):
+        run(orders, APPLY, "tideline-1")
+    assert orders.client.get_job("tideline-1").state == "DONE"
+    assert names(orders) == AFTER
+
+
+def test_a_job_is_made_and_fails(orders: Dataset) -> None:
+    orders.front.fail_next(Fault.JOB_FAILS)
+    job = run(orders, APPLY, "tideline-1")
+    assert (job.state, job.error_result["reason"]) == ("DONE", "backendError")
+    assert names(orders) == BEFORE
+    with pytest.raises(exceptions.Conflict):
+        run(orders, APPLY, "tideline-1")
+
+
+@pytest.mark.parametrize("resumable", [False, True])
+def test_a_load_jobs_answer_is_lost(orders: Dataset, resumable: bool) -> None:
+    """The client repeats an upload by itself. One that is resumable knows the job that it made."""
+    orders.front.fail_next(Fault.ANSWER_LOST)
+    more: dict[str, Any] = {
+        "write_disposition": "WRITE_APPEND",
+        "job_id": "l",
+        "resumable": resumable,
+    }
+    if resumable:
+        load(orders, {"id": [5]}, "orders", **more).result()
+    else:
+        with pytest.raises(exceptions.Conflict):
+            load(orders, {"id": [5]}, "orders", **more)
+    assert orders.client.get_job("l").state == "DONE"
+    assert names(orders) == [*BEFORE, (5, None)]
+
+
+def test_a_load_jobs_request_is_lost(orders: Dataset) -> None:
+    orders.front.fail_next(Fault.REQUEST_LOST)
+    load(orders, {"id": [5]}, "orders", **APPEND, job_id="l", resumable=True)
+    assert [call.method for call in orders.front.calls] == ["POST", "PUT", "PUT"]
+    assert names(orders) == [*BEFORE, (5, None)]
+
+
+def test_a_job_is_not_applied_while_it_runs(orders: Dataset) -> None:
+    orders.front.keep_running(2)
+    run(orders, APPLY, "tideline-1")
+    states = []
+    for _ in range(3):
+        assert names(orders) == BEFORE
+        states.append(orders.client.get_job("tideline-1").state)
+    assert states == ["RUNNING", "RUNNING", "DONE"]
+    assert names(orders) == AFTER
+
+
+def test_a_job_ends_that_no_one_polls(orders: Dataset) -> None:
+    orders.front.keep_running(100)
+    run(orders, APPLY, "tideline-1")
+    orders.front.jobs.finish("tideline-1")
+    assert names(orders) == AFTER
+
+
+def test_a_client_waits_for_a_job(orders: Dataset) -> None:
+    orders.front.keep_running(1)
+    run(orders, APPLY, "tideline-1").result()
+    assert names(orders) == AFTER
+
+
+def test_a_running_job_is_cancelled(orders: Dataset) -> None:
+    orders.front.keep_running(100)
+    run(orders, APPLY, "tideline-1").cancel()
+    job = orders.client.get_job("tideline-1")
+    assert (job.state, job.error_result["reason"]) == ("DONE", "stopped")
+    assert names(orders) == BEFORE
+
+
+TWICE = APPLY.replace("QUALIFY ROW_NUMBER() OVER (PARTITION BY id ORDER BY seq DESC) = 1", "")
+
+
+def test_a_script_whose_merge_has_two_rows_for_a_key_changes_nothing(orders: Dataset) -> None:
+    sql = TWICE.replace("BEGIN TRANSACTION;", "{begin}", 1).replace(
+        "{begin}", "BEGIN TRANSACTION; INSERT {d}.applied (name, number) VALUES ('first', 1);"
+    )
+    with pytest.raises(exceptions.BadRequest, match=SEVERAL_ROWS):
+        run(orders, sql).result()
+    assert names(orders) == BEFORE
+    assert orders.rows("SELECT * FROM {d}.applied") == []
+    run(orders, APPLY).result()
+    assert names(orders) == AFTER
+
+
+MERGE = """MERGE INTO `{d}.orders` USING {d}.staged s ON orders.id = s.id
+WHEN MATCHED AND s.seq > 2 THEN UPDATE SET name = s.name
+WHEN NOT MATCHED THEN INSERT (id, name) VALUES (id, name)"""
+
+
+def test_rows_that_no_clause_uses_do_not_count_as_a_keys_second(orders: Dataset) -> None:
+    """Two rows of the source have the key 2; one of them meets the condition. 1 is new, 3 there."""
+    job = run(orders, MERGE)
+    job.result()
+    assert names(orders) == [(1, "a"), (2, "c"), (3, "d")]
+    assert (job.num_dml_affected_rows, job.statement_type) == (3, "MERGE")
+    with pytest.raises(exceptions.BadRequest, match=SEVERAL_ROWS):
+        run(orders, MERGE.replace("s.seq > 2", "s.seq > 1")).result()
+
+
+def test_two_new_rows_of_a_key_are_inserted(orders: Dataset) -> None:
+    run(orders, "DELETE FROM {d}.orders WHERE TRUE").result()
+    run(orders, MERGE).result()
+    assert orders.rows("SELECT COUNT(*) FROM {d}.orders WHERE id = 2") == [(2,)]
+
+
+def test_rows_that_a_statement_changed_are_counted(orders: Dataset) -> None:
+    update = run(orders, "UPDATE {d}.orders SET name = 'x' WHERE id > 1")
+    insert = run(orders, "INSERT {d}.orders (id) VALUES (7)")
+    delete = run(orders, "DELETE FROM {d}.orders WHERE id > 2")
+    counts = [job.dml_stats for job in (update, insert, delete)]
+    assert [(one.inserted_row_count, one.updated_row_count, one.deleted_row_count)
+            for one in counts if one] == [(0, 2, 0), (1, 0, 0), (0, 0, 2)]  # fmt: skip
+    assert run(orders, APPLY).num_dml_affected_rows is None
+
+
+def test_a_condition_of_a_script_ends_it(orders: Dataset) -> None:
+    count = "ASSERT (SELECT COUNT(*) FROM {d}.orders) = 2 AS 'two orders'"
+    run(orders, count).result()
+    add = "BEGIN TRANSACTION; INSERT {d}.orders (id) VALUES (7);"
+    for condition in (count, "RAISE USING MESSAGE = CONCAT('two', ' orders')"):
+        with pytest.raises(exceptions.BadRequest, match="two orders"):
+            run(orders, f"{add} {condition}; COMMIT TRANSACTION;").result()
+    assert names(orders) == BEFORE
+
+
+def test_a_statement_that_cannot_be_parsed_fails_its_job(orders: Dataset) -> None:
+    with pytest.raises(exceptions.BadRequest, match="Syntax error: Unexpected identifier"):
+        run(orders, "SELEC 1").result()
+
+
+def test_a_job_that_cannot_be_read_is_read_later(orders: Dataset) -> None:
+    run(orders, APPLY, "tideline-1")
+    faults = (Fault.REQUEST_LOST, Fault.UNAVAILABLE, Fault.RATE_LIMIT)
+    orders.front.fail_reads(*faults)
+    once: Any = {"retry": None}
+    for error in (requests.ConnectionError, exceptions.ServiceUnavailable, exceptions.Forbidden):
+        with pytest.raises(error):
+            orders.client.get_job("tideline-1", **once)
+    assert orders.client.get_job("tideline-1", **once).state == "DONE"
+
+
+def test_a_merge_with_parameters_is_judged_with_them(orders: Dataset) -> None:
+    parameters = [bigquery.ScalarQueryParameter("least", "INT64", 2)]
+    config = bigquery.QueryJobConfig(query_parameters=parameters)
+    sql = MERGE.replace("> 2", "> @least").format(d=orders.name)
+    orders.client.query(sql, config).result()
+    assert names(orders) == [(1, "a"), (2, "c"), (3, "d")]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE {d}.orders AS t SET name = s.name FROM {d}.staged AS s WHERE t.id = s.id",
+        "EXECUTE IMMEDIATE 'SELECT 1'",
+        "BEGIN SELECT 1; EXCEPTION WHEN ERROR THEN SELECT 2; END",
+    ],
+)
+def test_what_could_pass_here_and_fail_in_bigquery_is_refused(orders: Dataset, sql: str) -> None:
+    with pytest.raises(exceptions.MethodNotImplemented, match="does not know"):
+        run(orders, sql)
+    assert names(orders) == BEFORE
+
+
+def test_what_the_stand_in_does_not_know_is_refused(orders: Dataset) -> None:
+    with pytest.raises(exceptions.MethodNotImplemented, match="does not know dry runs"):
+        orders.client.query("SELECT 1", bigquery.QueryJobConfig(dry_run=True))
+    with pytest.raises(exceptions.MethodNotImplemented, match="does not know GET"):
+        list(orders.client.list_jobs())
+    with pytest.raises(exceptions.MethodNotImplemented, match="other formats than PARQUET"):
+        load(orders, {"id": [5]}, "orders", source_format="CSV")

@@ -1,0 +1,228 @@
+"""A stand-in for BigQuery: its REST API before an emulator, strict where that is lenient, and with
+the faults that a client has to live with.
+
+Jobs, uploads and results are its own (`Jobs`); tables and datasets are the emulator's. A request
+for what it does not model is answered by 501, which clients do not repeat. Whether BigQuery refuses
+a second job of an id when its upload begins or when it ends is not known here: it is when it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from google.api_core.client_options import ClientOptions
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery
+
+from tests.support.bigquery.answers import HttpError, JobError, failed, unsupported
+from tests.support.bigquery.emulator import Emulator
+from tests.support.bigquery.jobs import Job, Jobs
+from tests.support.bigquery.uploads import Upload, Uploads, parts
+from tests.support.http_service import HttpService, QuietHandler
+
+_API = "/bigquery/v2/projects/"
+
+
+class Fault(Enum):
+    """What goes wrong with one request."""
+
+    REQUEST_LOST = "the connection ends before the job was made"
+    ANSWER_LOST = "the connection ends after the job ran"
+    RATE_LIMIT = (403, "rateLimitExceeded")
+    QUOTA = (403, "quotaExceeded")
+    UNAVAILABLE = (503, "backendError")
+    INTERNAL = (500, "internalError")
+    INTERNAL_AFTER = "an internal error is answered after the job ran"
+    JOB_FAILS = "the job is made, and ends with backendError, having changed nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: its method, its path without a query, and the job that it is about."""
+
+    method: str
+    path: str
+    job_id: str | None
+
+
+class BigQueryFront(HttpService):
+    """The stand-in, before the emulator at ``endpoint``; ``folder`` is for files that both read."""
+
+    def __init__(self, endpoint: str, folder: Path) -> None:
+        super().__init__(_Handler)
+        self.emulator = Emulator(endpoint)
+        self.jobs = Jobs(self.emulator, folder)
+        self.uploads = Uploads()
+        self.calls: list[Call] = []
+        self._faults: deque[Fault] = deque()
+        self._read_faults: deque[Fault] = deque()
+        self._polls: deque[int] = deque()
+        self._turn = threading.Lock()
+
+    def client(self, project: str = "tideline") -> bigquery.Client:
+        """Return a client of Google's that reaches it."""
+        options = ClientOptions(api_endpoint=self.endpoint)
+        return bigquery.Client(
+            project=project,
+            credentials=AnonymousCredentials(),  # type: ignore[no-untyped-call]
+            client_options=options,
+        )
+
+    def fail_next(self, *faults: Fault) -> None:
+        """Have the next requests that make jobs meet ``faults``, one each, in this order."""
+        self._faults.extend(faults)
+
+    def fail_reads(self, *faults: Fault) -> None:
+        """Have the next requests for a job or its rows meet ``faults``, none of which is about a
+        job's end."""
+        self._read_faults.extend(faults)
+
+    def keep_running(self, polls: int) -> None:
+        """Have the next job stay RUNNING, not applied, for ``polls`` polls; `Jobs.finish` ends it
+        without them."""
+        self._polls.append(polls)
+
+    @property
+    def unmet(self) -> list[Fault]:
+        """The faults that no request has met yet."""
+        return [*self._faults, *self._read_faults]
+
+    def insert(self, project: str, upload: Upload) -> dict[str, Any]:
+        """Make a job, or do what the next fault says; ConnectionError ends the connection."""
+        with self._turn:
+            fault = self._faults.popleft() if self._faults else None
+            _refuse(fault)
+            error = JobError("backendError", "Backend error, as a test asks for it")
+            failure = error if fault is Fault.JOB_FAILS else None
+            polls = self._polls.popleft() if self._polls else 0
+            content = upload.content
+            made = self.jobs.insert(project, upload.job, content, polls=polls, failure=failure)
+            upload.answer = made
+            if fault is Fault.ANSWER_LOST:
+                raise ConnectionError
+            if fault is Fault.INTERNAL_AFTER:
+                raise HttpError(500, "internalError", "internalError, as a test asks for it")
+            return made
+
+    def poll(self, project: str, name: str) -> Job:
+        """Return a job, or do what the next fault of reads says."""
+        with self._turn:
+            _refuse(self._read_faults.popleft() if self._read_faults else None)
+        return self.jobs.poll(project, name)
+
+    def results(self, project: str, name: str, query: str) -> tuple[int, bytes]:
+        """Answer who asks for the rows of a query job."""
+        job = self.poll(project, name)
+        if job.state != "DONE":
+            body = {"jobComplete": False, "jobReference": job.resource["jobReference"]}
+            return 200, json.dumps({"kind": "bigquery#getQueryResultsResponse", **body}).encode()
+        if job.error is not None:
+            raise failed(job.error)
+        return self.emulator.send("GET", f"{_API}{project}/queries/{name}?{query}")
+
+
+class _Handler(QuietHandler):
+    """One request after another."""
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        url = urlsplit(self.path)
+        headers: dict[str, str] = {}
+        try:
+            status, text = self._answer(unquote(url.path), url.query, body, headers)
+        except HttpError as error:
+            status, text = error.code, json.dumps(error.body).encode()
+        except ConnectionError:
+            self.close_connection = True
+            return
+        except Exception as error:  # noqa: BLE001  a client would repeat what it has no answer to
+            status, text = 501, json.dumps(unsupported(f"this: {error!r}").body).encode()
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
+
+    @property
+    def _front(self) -> BigQueryFront:
+        service = self.server.service
+        assert isinstance(service, BigQueryFront)
+        return service
+
+    def _answer(
+        self, path: str, query: str, body: bytes, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
+        front, (upload, _, rest) = self._front, path.partition(_API)
+        match (self.command, *rest.split("/")):
+            case ("POST" | "PUT", project, "jobs") if upload == "/upload":
+                return self._upload(project, query, body, headers)
+            case ("POST", project, "jobs"):
+                made = Upload(json.loads(body), None)
+                self._note(made.job_id)
+                return _json(front.insert(project, made))
+            case ("GET", project, "jobs", name):
+                self._note(name)
+                return _json(front.poll(project, name).resource)
+            case ("POST", project, "jobs", name, "cancel"):
+                self._note(name)
+                return _json({"job": front.jobs.cancel(project, name)})
+            case ("GET", project, "queries", name):
+                self._note(name)
+                return front.results(project, name, query)
+            case (_, _, "datasets", *_) if not upload:
+                self._note(None)
+                return front.emulator.send(self.command, self.path, body or None)
+        self._note(None)
+        raise unsupported(f"{self.command} {path}")
+
+    def _upload(
+        self, project: str, query: str, body: bytes, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
+        front, words = self._front, {key: one[0] for key, one in parse_qs(query).items()}
+        if words.get("uploadType") == "multipart":
+            made = Upload(*parts(self.headers["Content-Type"], body))
+            self._note(made.job_id)
+            return _json(front.insert(project, made))
+        if self.command == "POST":
+            name = front.uploads.begin(body)
+            self._note(front.uploads.find(name).job_id)
+            words = {"uploadType": "resumable", "upload_id": name}
+            path = f"/upload{_API}{project}/jobs"
+            pairs = "&".join(f"{key}={one}" for key, one in words.items())
+            headers["Location"] = f"{front.endpoint}{path}?{pairs}"
+            return 200, b""
+        upload = front.uploads.find(words.get("upload_id", ""))
+        self._note(upload.job_id)
+        if upload.answer is None:
+            if not upload.take(self.headers.get("Content-Range", ""), body):
+                headers |= upload.range
+                return 308, b""
+            front.insert(project, upload)
+        return _json(upload.answer)
+
+    def _note(self, job_id: str | None) -> None:
+        self._front.calls.append(Call(self.command, urlsplit(self.path).path, job_id))
+
+
+def _refuse(fault: Fault | None) -> None:
+    """Raise what a request meets that ``fault`` is for, if nothing comes of it."""
+    if fault is Fault.REQUEST_LOST:
+        raise ConnectionError
+    if fault is not None and isinstance(fault.value, tuple):
+        code, reason = fault.value
+        raise HttpError(code, reason, f"{reason}, as a test asks for it")
+
+
+def _json(answer: Any) -> tuple[int, bytes]:
+    return 200, json.dumps(answer).encode()

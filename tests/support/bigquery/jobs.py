@@ -1,0 +1,190 @@
+"""BigQuery's jobs as its API has them, over an emulator that runs them at once.
+
+An id belongs to one job for good. A job may stay RUNNING for some polls, with nothing of it
+applied; jobs run one at a time, unlike BigQuery's.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.bigquery.answers import HttpError, JobError, unsupported
+from tests.support.bigquery.emulator import Emulator
+from tests.support.bigquery.loads import Load
+from tests.support.bigquery.statements import Script
+
+_DML = {
+    "INSERT": "insertedRowCount",
+    "UPDATE": "updatedRowCount",
+    "DELETE": "deletedRowCount",
+}
+
+
+@dataclass(slots=True)
+class Job:
+    """One job: how it is run, and what is known of it."""
+
+    project: str
+    id: str
+    configuration: dict[str, Any]
+    run: Callable[[], dict[str, Any]]
+    polls: int
+    state: str = "RUNNING"
+    error: dict[str, str] | None = None
+    statistics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def resource(self) -> dict[str, Any]:
+        """Return the job as the API shows it."""
+        status: dict[str, Any] = {"state": self.state}
+        if self.error is not None:
+            status |= {"errorResult": self.error, "errors": [self.error]}
+        return {
+            "kind": "bigquery#job",
+            "id": f"{self.project}:US.{self.id}",
+            "jobReference": {"projectId": self.project, "jobId": self.id, "location": "US"},
+            "configuration": self.configuration,
+            "status": status,
+            "statistics": self.statistics,
+        }
+
+    def finish(self) -> None:
+        """Run it, unless it has ended."""
+        if self.state == "DONE":
+            return
+        try:
+            self.statistics |= self.run()
+        except JobError as error:
+            self.error = error.result
+        self.statistics["endTime"] = _now()
+        self.state = "DONE"
+
+    def poll(self) -> None:
+        """Count a poll; run it when there were enough of them."""
+        if self.polls == 0:
+            self.finish()
+        self.polls = max(0, self.polls - 1)
+
+
+class Jobs:
+    """The jobs of an emulator; ``folder`` is for files that it reads."""
+
+    def __init__(self, emulator: Emulator, folder: Path) -> None:
+        self._emulator, self._folder = emulator, folder
+        self._jobs: dict[tuple[str, str], Job] = {}
+        self._turn = threading.RLock()
+
+    def insert(
+        self,
+        project: str,
+        body: Mapping[str, Any],
+        content: bytes | None = None,
+        *,
+        polls: int = 0,
+        failure: JobError | None = None,
+    ) -> dict[str, Any]:
+        """Make the job that ``body`` describes, and run it unless ``polls`` come first; return it.
+        ``content`` is the file of a load job; by ``failure`` it ends without having run.
+
+        Raises HttpError (409) when there is a job of this id, however it ended.
+        """
+        with self._turn:
+            name = body.get("jobReference", {}).get("jobId") or uuid.uuid4().hex
+            if (project, name) in self._jobs:
+                raise HttpError(409, "duplicate", f"Already Exists: Job {project}:US.{name}")
+            configuration = json.loads(json.dumps(body["configuration"]))
+            run = self._runner(project, name, configuration, content)
+            if failure is not None:
+                run = _failing(failure)
+            times = {"creationTime": _now(), "startTime": _now()}
+            job = Job(project, name, configuration, run, polls, statistics=times)
+            if polls == 0:
+                job.finish()
+            self._jobs[project, name] = job
+            return job.resource
+
+    def poll(self, project: str, name: str) -> Job:
+        """Return a job as it is after this poll; HttpError (404) when there is none of this id."""
+        with self._turn:
+            job = self._find(project, name)
+            if job.state != "DONE":
+                job.poll()
+            return job
+
+    def finish(self, name: str) -> None:
+        """Run a job to its end that no one polls."""
+        with self._turn:
+            for (_, known), job in self._jobs.items():
+                if known == name:
+                    job.finish()
+
+    def cancel(self, project: str, name: str) -> dict[str, Any]:
+        """Cancel a job that has not ended; return it."""
+        with self._turn:
+            job = self._find(project, name)
+            job.run = _failing(JobError("stopped", "Job execution was cancelled: User requested"))
+            job.finish()
+            return job.resource
+
+    def _find(self, project: str, name: str) -> Job:
+        if (project, name) not in self._jobs:
+            raise HttpError(404, "notFound", f"Not found: Job {project}:US.{name}")
+        return self._jobs[project, name]
+
+    def _runner(
+        self, project: str, name: str, configuration: dict[str, Any], content: bytes | None
+    ) -> Callable[[], dict[str, Any]]:
+        if configuration.get("dryRun"):
+            raise unsupported("dry runs")
+        if content is not None:
+            load = Load(project, configuration, self._folder)
+            configuration["jobType"] = "LOAD"
+            return lambda: {"load": load.run(self._emulator, content)}
+        if "query" not in configuration:
+            raise unsupported("jobs other than queries and loads of an uploaded file")
+        if configuration["query"].get("useLegacySql", True):
+            raise unsupported("legacy SQL, which a query is in that does not say otherwise")
+        configuration["jobType"] = "QUERY"
+        return lambda: self._query(project, name, configuration)
+
+    def _query(self, project: str, name: str, configuration: dict[str, Any]) -> dict[str, Any]:
+        query = configuration["query"]
+        script = Script(query["query"])
+        if (guard := script.guard()) is not None:
+            self._emulator.run(project, {"query": {**query, "query": guard}})
+        inner = {"query": {**query, "query": script.emulated()}}
+        answer = self._emulator.run(project, inner, name)
+        if "destinationTable" in answer["configuration"]["query"]:
+            query["destinationTable"] = answer["configuration"]["query"]["destinationTable"]
+        statistics: dict[str, Any] = answer["statistics"]["query"]
+        return {"query": _with_counts(statistics)}
+
+
+def _with_counts(statistics: dict[str, Any]) -> dict[str, Any]:
+    """Return a statement's statistics with what is known of the rows that it changed: all of one
+    that only inserts, updates or deletes, their sum of a MERGE, nothing of a script."""
+    kind = statistics.get("statementType")
+    if kind in _DML:
+        counts = dict.fromkeys(_DML.values(), "0")
+        statistics["dmlStats"] = counts | {_DML[kind]: statistics["numDmlAffectedRows"]}
+    elif kind != "MERGE":
+        statistics.pop("numDmlAffectedRows", None)
+    return statistics
+
+
+def _failing(error: JobError) -> Callable[[], dict[str, Any]]:
+    def run() -> dict[str, Any]:
+        raise error
+
+    return run
+
+
+def _now() -> str:
+    return str(time.time_ns() // 1_000_000)

@@ -1,0 +1,138 @@
+"""What the emulator lacks or has wrong in SQL, put into statements that it runs.
+
+BigQuery refuses a MERGE by which several source rows change one row of its target; the emulator
+changes it. A query in front of such a MERGE looks for them: it fails, and so does the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from zetasql.wasi._pb2.zetasql.parser import ast_enums_pb2 as enums
+
+from tests.support.bigquery.answers import JobError, unsupported
+from tests.support.bigquery.language import descendants, kind_of, parse, span
+from tests.support.bigquery.zetasql_service import ZetaSqlError
+
+SEVERAL_ROWS = "UPDATE/MERGE must match at most one source row for each target row"
+_MATCHED = enums.ASTMergeWhenClauseEnums.MATCHED
+_GUARD = (
+    "SELECT ERROR('{message}') FROM (SELECT 1 FROM"
+    " (SELECT *, ROW_NUMBER() OVER () AS _tideline_row FROM {target}) AS {name}"
+    " INNER JOIN {source} ON ({condition}) WHERE {used}"
+    " GROUP BY {name}._tideline_row HAVING COUNT(*) > 1 LIMIT 1)"
+)
+_ASSERTION = "SELECT ERROR({message}) FROM (SELECT 1) WHERE NOT IFNULL(({wanted}), FALSE)"
+
+
+def known(kind: str) -> str:
+    """Return ``kind``, a type's name; HttpError for one that the emulator has rounded values of."""
+    if kind in ("BIGNUMERIC", "BIGDECIMAL"):
+        raise unsupported(f"{kind}: its emulator has no decimals of more than 38 digits")
+    return kind
+
+
+_UNKNOWN = {
+    "CallStatement",
+    "CreateProcedureStatement",
+    "ExceptionHandler",
+    "ExecuteImmediateStatement",
+}
+"""Where a MERGE could be that is not seen here, or a failure that is no end."""
+
+
+class Script:
+    """A query job's SQL; JobError when ZetaSQL cannot parse it."""
+
+    def __init__(self, sql: str) -> None:
+        self._sql = sql.encode()
+        try:
+            self._statements = parse(sql)
+        except ZetaSqlError as error:
+            raise JobError("invalidQuery", str(error)) from None
+
+    @property
+    def alone(self) -> str | None:
+        """The kind of the only statement; None of a script with several."""
+        return kind_of(self._statements[0]) if len(self._statements) == 1 else None
+
+    def guard(self) -> str | None:
+        """Return the query in front of the only statement, if it is a MERGE that needs one."""
+        return self._guard(self._statements[0]) if self.alone == "MergeStatement" else None
+
+    def emulated(self) -> str:
+        """Return what the emulator is to run instead, without the guard of the only statement."""
+        edits = sorted(self._edits(), key=lambda edit: edit[0].start)
+        found, end = [], 0
+        for place, text in edits:
+            found += [self._sql[end : place.start].decode(), text]
+            end = place.stop
+        return "".join([*found, self._sql[end:].decode()])
+
+    def _edits(self) -> Iterator[tuple[slice, str]]:
+        changed: Mapping[str, Callable[[Any], str]] = {
+            "AssertStatement": self._assertion,
+            "RaiseStatement": self._failure,
+        }
+        for top in self._statements:
+            for node in descendants(top):
+                kind = kind_of(node)
+                if kind in _UNKNOWN:
+                    raise unsupported(kind)
+                if kind == "UpdateStatement" and node.HasField("from_clause"):
+                    raise unsupported("UPDATE with FROM: write a MERGE")
+                if kind == "MergeStatement" and not self.alone:
+                    place = span(node)
+                    if (guard := self._guard(node)) is not None:
+                        yield slice(place.start, place.start), f"{guard};\n"
+                elif kind == "PrimaryKey":
+                    yield self._with_comma(span(node)), ""
+                elif kind in ("SimpleType", "SimpleColumnSchema"):
+                    known(node.type_name.names[-1].id_string.upper())
+                elif kind in changed:
+                    yield span(node), changed[kind](node)
+
+    def _guard(self, merge: Any) -> str | None:
+        clauses = [one for one in merge.when_clauses.clause_list if one.match_type == _MATCHED]
+        if not clauses:
+            return None
+        if merge.HasField("alias"):
+            name = merge.alias.identifier.id_string
+        else:
+            name = merge.target_path.names[-1].id_string.rpartition(".")[2]
+        used = " OR ".join(
+            f"({self._text(one.search_condition)})" if one.HasField("search_condition") else "TRUE"
+            for one in clauses
+        )
+        values = {
+            "message": SEVERAL_ROWS,
+            "target": self._text(merge.target_path),
+            "name": f"`{name}`",
+            "source": self._text(merge.table_expression),
+            "condition": self._text(merge.merge_condition),
+            "used": used,
+        }
+        return _GUARD.format(**values)
+
+    def _assertion(self, node: Any) -> str:
+        message = "'Assertion failed'"
+        if node.HasField("description"):
+            message = self._text(node.description)
+        return _ASSERTION.format(message=message, wanted=self._text(node.expr))
+
+    def _failure(self, node: Any) -> str:
+        if not node.HasField("message"):
+            raise unsupported("RAISE without a message")
+        return f"SELECT ERROR({self._text(node.message)})"
+
+    def _with_comma(self, place: slice) -> slice:
+        """Return ``place`` with the comma before it, or after it where it is the first."""
+        before = self._sql[: place.start].rstrip()
+        if before.endswith(b","):
+            return slice(len(before) - 1, place.stop)
+        rest = self._sql[place.stop :]
+        return slice(place.start, place.stop + len(rest) - len(rest.lstrip().removeprefix(b",")))
+
+    def _text(self, node: Any) -> str:
+        return self._sql[span(node)].decode()
