@@ -66,7 +66,9 @@ def _tried(do: Callable[[], object], doing: str, again: str) -> Iterator[str]:
     try:
         do()
     except Exception as error:  # noqa: BLE001
-        yield f"{unexpected(error, doing).message}; the next {again} of the table does it"
+        failure = unexpected(error, doing)
+        known = failure.hint if failure is error else None
+        yield f"{failure.message}; {known or f'the next {again} of the table does it'}"
 
 
 class SwapRun:

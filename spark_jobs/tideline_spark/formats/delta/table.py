@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tideline.cluster_spark import is_cluster
 from tideline.contract.errors import Misconfigured
 from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
 from tideline.contract.plan import CommitMetadata, TablePlan
@@ -184,9 +185,20 @@ class DeltaTarget:
             delta = self._access.jvm.org.apache.spark.sql.delta
             if not protocol.isFeatureSupported(getattr(getattr(delta, java_name), "MODULE$")):
                 continue
+            self._check_drops(feature)
             self._session.sql(f"ALTER TABLE {self._access.name} DROP FEATURE {feature.value}")
             dropped = True
         return dropped
+
+    def _check_drops(self, feature: Feature) -> None:
+        """Raise Misconfigured where Delta cannot drop ``feature``: it looks for deletion vectors in
+        tasks that need the driver's session (4.4.0: `filterParquetFilesOnExecutors`)."""
+        if feature is Feature.DELETION_VECTORS and is_cluster(self._session.sparkContext.master):
+            raise Misconfigured(
+                "no file has deletion vectors any more, but the table still says that a reader has"
+                " to know them: Delta's DROP FEATURE fails on a cluster",
+                hint='`tideline rebuild` with merge.master = "local[2]" removes that, too',
+            )
 
     def remove(self) -> None:
         """See `Target`."""
