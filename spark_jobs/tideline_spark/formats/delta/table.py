@@ -193,7 +193,9 @@ class DeltaTarget:
     def _check_drops(self, feature: Feature) -> None:
         """Raise Misconfigured where Delta cannot drop ``feature``: it looks for deletion vectors in
         tasks that need the driver's session (4.4.0: `filterParquetFilesOnExecutors`)."""
-        if feature is Feature.DELETION_VECTORS and is_cluster(self._session.sparkContext.master):
+        if feature is Feature.DELETION_VECTORS and is_cluster(
+            str(self._session.sparkContext.master)
+        ):
             raise Misconfigured(
                 "no file has deletion vectors any more, but the table still says that a reader has"
                 " to know them: Delta's DROP FEATURE fails on a cluster",
