@@ -107,9 +107,7 @@ def plan_for(
         seq = last_seqs.get(start_of(table, number), 0)
         applied[name] = Applied(manifest=number, seq=seq, exists=target.exists)
     first = min(start_of(table, applied[name].manifest) for name, table in state.tables.items())
-    scope = PlanScope(
-        "p", "memory://s", parts_max, 1 << 30, {name: f"memory://{name}" for name in targets}
-    )
+    scope = PlanScope("p", "memory://s", "memory://w", parts_max=parts_max, bytes_max=1 << 30)
     given = [one for one in manifests if one.manifest_number > first] or [tail]
     return make_plan(scope, given, state=state, applied=applied, schemas=schemas)
 

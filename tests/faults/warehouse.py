@@ -58,7 +58,7 @@ class Warehouse:
         scope = PlanScope(
             plan_id=f"until-{number}",
             store_url="memory://",
-            targets={name: f"memory://{name}" for name in state.tables},
+            warehouse_url="memory://",
             parts_max=_NO_LIMIT,
             bytes_max=_NO_LIMIT,
             tables=tuple(name for name in state.tables if name not in but),

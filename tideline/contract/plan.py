@@ -283,16 +283,17 @@ class PlanScope(msgspec.Struct, frozen=True):
 
     The caps bound what one plan reads; a single manifest above them is still taken whole.
     ``policies``: by table how its target reacts to schema changes; others follow all.
-    ``targets``: the url of each table's target.
+    ``targets``: by table its target's url, where that is no folder below ``warehouse_url``.
     """
 
     plan_id: str
     store_url: str
+    warehouse_url: str
     parts_max: int
     bytes_max: int
-    targets: Mapping[str, str]
     tables: tuple[str, ...] | None = None
     policies: Mapping[str, Policy] = msgspec.field(default_factory=dict)
+    targets: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 STANDING_PROPERTY = "tideline.standing"

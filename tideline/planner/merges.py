@@ -116,6 +116,7 @@ class Planning:
             scope = PlanScope(
                 plan_id=plan_id,
                 store_url=settings.store.url,
+                warehouse_url=settings.warehouse.url,
                 parts_max=settings.merge.parts_max,
                 bytes_max=settings.merge.bytes_max,
                 tables=tuple(group),

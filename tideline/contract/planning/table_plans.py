@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tideline.contract.layout import table_path
 from tideline.contract.manifest import Manifest, Part
 from tideline.contract.open_state import TableCondition, TableState
 from tideline.contract.plan import (
@@ -19,7 +20,7 @@ from tideline.contract.plan import (
 from tideline.contract.planning.bounds import key_bounds
 from tideline.contract.planning.keyless import newest_copy
 from tideline.contract.planning.spans import Span
-from tideline.contract.schema import TableSchema
+from tideline.contract.schema import TableSchema, parse_table
 from tideline.contract.steps import at_once
 
 
@@ -61,7 +62,8 @@ def table_plan(
     key_min, key_max = key_bounds(parts, [schemas[name] for name in used])
     return TablePlan(
         table=span.table,
-        target=scope.targets[span.table],
+        target=scope.targets.get(span.table)
+        or table_path(scope.warehouse_url, parse_table(span.table)),
         schema=schema,
         schemas={name: schemas[name] for name in sorted(used | named)},
         parts=tuple(planned_part(part) for part in parts),

@@ -49,7 +49,7 @@ def plan(
     requests = (OpenRequest(DumpRequest("d", (T,)), (dump,)),) if dumping else ()
     last = tail or manifests[-1].manifest_number
     state = TableState(schema=BAG.fingerprint, last_data_manifest=last, complete_seq=0)
-    scope = PlanScope("p", "file:///s", parts_max, 10_000, {T: "file:///w/public/t"})
+    scope = PlanScope("p", "file:///s", "file:///w", parts_max, 10_000)
     return make_plan(
         scope,
         manifests,

@@ -113,9 +113,7 @@ def plan_of(
     schemas: Mapping[str, TableSchema] = SCHEMAS,
     **scope: Any,
 ) -> Plan:
-    asked = PlanScope(
-        "p1", "file:///s", 100, 10_000, dict.fromkeys(state.tables, "file:///w/public/t")
-    )
+    asked = PlanScope("p1", "file:///s", "file:///w", parts_max=100, bytes_max=10_000)
     asked = msgspec.structs.replace(asked, **scope)
     return make_plan(asked, manifests, state=state, applied=applied, schemas=schemas)
 
