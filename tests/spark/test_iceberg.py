@@ -22,6 +22,7 @@ from tideline.settings import Warehouse
 from tideline.warehouse.iceberg.client import find_table
 from tideline.warehouse.iceberg.names import identifier_of
 from tideline.warehouse.state import read_target
+from tideline_console.status import read_status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -237,3 +238,18 @@ def test_rows_are_those_that_other_readers_see(history: History, spark: SparkSes
     applied(history, spark)
     rows = stored(history).scan().to_arrow().to_pylist()
     assert {row["id"]: (row["status"], row["note"]) for row in rows} == content(history, spark)
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+def test_status_asks_for_no_rebuild_of_a_table_that_is_as_it_should_be(
+    tmp_path: Path, place: Warehouse, spark: SparkSession, vectors: bool
+) -> None:
+    """In version 2, too, whose deleted rows are in other files."""
+    spark._jsc.sc().conf().set("spark.tideline.iceberg.format-version", "2")
+    history = History(tmp_path, tables={ORDERS: {"deletion_vectors": vectors}}, place=place)
+    history.commit(Shaped(SCHEMA))
+    history.commit(order("c", 1, "new"))
+    applied(history, spark)
+    (table,) = read_status(history.settings).tables
+    assert (table.deletion_vectors, table.deletion_vectors_wanted) == (vectors, None)
+    assert (table.state.value, table.reason) == ("active", None)

@@ -44,13 +44,12 @@ class IcebergReader:
 
     @property
     def readers_need_vectors(self) -> bool:
-        """See `TableReader`."""
-        on_read = self.properties.get("write.merge.mode") == _ON_READ
-        return on_read and self._metadata.format_version > 2
+        """See `TableReader`: version 2 of the format has files of deleted positions instead."""
+        return self.properties.get("write.merge.mode") == _ON_READ
 
     @property
     def reader_features(self) -> frozenset[str]:
-        """See `TableReader`: readers are asked for the format's version, and for nothing else."""
+        """See `TableReader`: nothing else is judged of readers of Iceberg."""
         return frozenset({Feature.DELETION_VECTORS} if self.readers_need_vectors else ())
 
     @property

@@ -101,6 +101,8 @@ class IcebergTarget:
         given = {
             _VERSION: str(self._session.conf.get(VERSION_SETTING, "3")),
             **dict.fromkeys(_MODES, mode),
+            # Each commit writes all of the metadata; the files of former ones would never go.
+            "write.metadata.delete-after-commit.enabled": "true",
             **properties,
         }
         self._access.make_namespace()
