@@ -35,8 +35,8 @@ class IcebergAccess:
     def __init__(self, session: SparkSession, url: str) -> None:
         self.session = session
         self.url = url
-        jvm: Any = session._jvm
-        self.jvm = jvm
+        gateway: Any = session.sparkContext._gateway
+        self.jvm = jvm = gateway.jvm
         # Iceberg's own calls look for a session in the thread; statements set it themselves.
         active = jvm.org.apache.spark.sql.classic.SparkSession
         active.setActiveSession(session._jsparkSession)

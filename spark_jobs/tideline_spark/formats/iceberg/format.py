@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
@@ -13,8 +15,8 @@ from tideline_spark.formats.iceberg.table import IcebergTarget
 
 def _check_jars(session: SparkSession) -> None:
     """Check for Iceberg's jar: Spark only warns of a missing extension, and fails much later."""
-    catalog = session._jvm.org.apache.iceberg.spark  # type: ignore[union-attr]
-    if not isinstance(catalog.SparkCatalog, JavaClass):
+    gateway: Any = session.sparkContext._gateway
+    if not isinstance(gateway.jvm.org.apache.iceberg.spark.SparkCatalog, JavaClass):
         raise Misconfigured(
             "Iceberg's runtime is not in this Spark",
             hint="name its jar in merge.jars with the others, or have it in the cluster's Spark:"
