@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tideline.authorities import FILE_VARIABLE, authorities_file
-from tideline.aws_profile import AwsProfile
+from tideline.aws_profile import AwsProfile, Keys
 from tideline.cache import cache_folder
 from tideline.settings.object_storage import ObjectStorage
 
@@ -90,8 +90,16 @@ def _kept(authorities: bytes) -> Path:
     return path
 
 
+def access_keys(place: ObjectStorage) -> Keys | None:
+    """Return the keys of ``place``, from its settings or its profile; None: the environment's.
+
+    Raises what `AwsProfile.keys` raises.
+    """
+    return place.keys() if place.profile is None else AwsProfile(place.profile).keys()
+
+
 def _keys(place: ObjectStorage) -> dict[str, str]:
-    keys = place.keys() if place.profile is None else AwsProfile(place.profile).keys()
+    keys = access_keys(place)
     if keys is None:
         return {}
     found = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tideline.contract.target_url import ICEBERG
 from tideline.settings import Settings
 from tideline.warehouse.hadoop import s3_settings
 from tideline.warehouse.iceberg.catalog import iceberg_settings
@@ -13,6 +14,8 @@ def access_settings(settings: Settings) -> dict[str, str]:
 
     Raises Misconfigured for a secret that cannot be read, or for Iceberg tables without a catalog.
     """
-    if "iceberg" in settings.formats:
+    found = s3_settings(settings)
+    if ICEBERG in settings.formats:  # Only then are there its jars.
         settings.warehouse.iceberg.need_catalog()
-    return {**s3_settings(settings), **iceberg_settings(settings.warehouse_storage)}
+        found |= iceberg_settings(settings.warehouse_storage)
+    return found

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from tideline.settings import Warehouse
 from tideline.settings.addresses import split_url
 from tideline.settings.iceberg import IcebergSettings
+from tideline.warehouse.access import access_keys
 from tideline.warehouse.iceberg.names import CATALOG_SETTING, MARKER_SETTING, VERSION_SETTING
 
 _BUSY_MS = "20000"
@@ -97,14 +98,12 @@ def _files(place: Warehouse) -> Mapping[str, str]:
     """Return how pyiceberg reaches the files of tables."""
     if not place.in_s3:
         return {}
-    if place.profile is not None:
-        return {"client.profile-name": place.profile}
     found = {"s3.force-virtual-addressing": str(not place.path_style).lower()}
     if (endpoint := place.endpoint) is not None:
         found["s3.endpoint"] = endpoint
     if place.region is not None:
         found["s3.region"] = place.region
-    if (keys := place.keys()) is not None:
+    if (keys := access_keys(place)) is not None:
         found |= {
             "s3.access-key-id": keys.access_key_id,
             "s3.secret-access-key": keys.secret_access_key,
