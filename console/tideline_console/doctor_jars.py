@@ -12,7 +12,6 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tideline.contract.target_properties import DEFAULT_FORMAT
 from tideline.local_spark import spark_home
 from tideline.settings import Settings
 from tideline.warehouse.job_jars import WHERE_JARS_ARE_LISTED, classes_everywhere, classes_in_s3
@@ -50,7 +49,7 @@ def check_jars(settings: Settings, jars: Sequence[str]) -> Iterator[Finding]:
 
 def _missing(settings: Settings, named: Iterable[Sequence[Path]]) -> list[str]:
     """Return the jars whose classes neither the ``named`` ones nor Spark's own have."""
-    wanted = classes_everywhere({DEFAULT_FORMAT, *settings.formats})
+    wanted = classes_everywhere(settings.formats)
     if settings.store.in_s3 or settings.warehouse.in_s3:
         wanted |= classes_in_s3()
     home = spark_home()

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from devtools.demo.databases.choose import of_kind
 from devtools.demo.scenes import Scenes
@@ -23,6 +24,8 @@ from tideline.contract.errors import Misconfigured, TidelineError
 from tideline.java import java_home
 from tideline.settings.iceberg import TableFormatName
 from tideline.warehouse.job_jars import every_jar, job_jars
+
+_Word = TypeVar("_Word", bound=str)
 
 EXIT_EQUAL = 0
 EXIT_DIFFERENT = 1
@@ -47,7 +50,8 @@ def run(
     screen = Screen()
     folder = Path(os.environ.get("DEMO_FOLDER") or PROJECT / ".run" / "demo")
     database = of_kind(source)
-    place, table_format = _storage(storage), _target(target)
+    place = _chosen(storage, STORAGES, "storage")
+    table_format = _chosen(target, TARGETS, "target")
     others = f"PostgreSQL for Airflow, Valkey, {STORAGES[place]}Airflow"
     others += f", Spark with {TARGETS[table_format]}"
     screen.scene(f"the stage: {database.title} for the shop, {others}")
@@ -72,20 +76,13 @@ def run(
     return code
 
 
-def _storage(name: str) -> Storage:
-    found = [one for one in STORAGES if one == name]
+def _chosen(name: str, choices: Iterable[_Word], what: str) -> _Word:
+    """Return the choice that ``name`` is; Misconfigured when it is none."""
+    found = [one for one in choices if one == name]
     if not found:
         raise Misconfigured(
-            f"the demo has no storage {name!r}", hint=f"STORAGE is one of {', '.join(STORAGES)}"
-        )
-    return found[0]
-
-
-def _target(name: str) -> TableFormatName:
-    found = [one for one in TARGETS if one == name]
-    if not found:
-        raise Misconfigured(
-            f"the demo has no target {name!r}", hint=f"TARGET is one of {', '.join(TARGETS)}"
+            f"the demo has no {what} {name!r}",
+            hint=f"{what.upper()} is one of {', '.join(choices)}",
         )
     return found[0]
 

@@ -148,7 +148,7 @@ class InS3:
     @contextmanager
     def aged(self) -> Iterator[float]:
         """There is no other writer, so a vacuum may take what was written just now."""
-        with patch("tideline_spark.formats.delta.files.VACUUM_HOURS_MIN", 0.0):
+        with patch("tideline_spark.formats.file_figures.VACUUM_HOURS_MIN", 0.0):
             yield 0.0
 
     def old(self, prefix: str) -> list[str]:

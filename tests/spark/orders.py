@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from tests.fixtures.parts import History, Row, schema_of
@@ -40,6 +42,24 @@ def run(spark: SparkSession, plan: Plan) -> TableReceipt:
     from tideline_spark.merge import run_plan
 
     return only(run_plan(spark, plan))
+
+
+def merged_at_once(history: History, spark: SparkSession) -> list[TableReceipt]:
+    """Run two plans of what waits, each of which has read the target when neither has committed."""
+    from tideline_spark.merge import run_plan
+
+    plans = [history.plan(), history.plan()]
+    both_ready = threading.Barrier(2, timeout=300)
+    waited = threading.local()
+
+    def meet(point: str) -> None:
+        if point == "before-commit" and not hasattr(waited, "once"):
+            waited.once = True
+            both_ready.wait()
+
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(run_plan, spark, plan, on_point=meet) for plan in plans]
+        return [only(future.result()) for future in runs]
 
 
 def applied(history: History, spark: SparkSession) -> TableReceipt:

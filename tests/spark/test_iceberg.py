@@ -3,8 +3,6 @@ are drawn, races, a rollback, both versions of the format, both formats in one p
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +11,7 @@ import pytest
 
 from tests.fixtures.iceberg import use_catalog, with_catalog
 from tests.fixtures.parts import History, Row, Shaped, schema_of
-from tests.spark.orders import ORDERS, SCHEMA, applied, content, only, order, run
+from tests.spark.orders import ORDERS, SCHEMA, applied, content, merged_at_once, order, run
 from tests.spark.test_parity import compare
 from tideline.contract.modes import Mode
 from tideline.contract.receipt import Outcome
@@ -79,26 +77,13 @@ def test_targets_hold_what_the_model_says(
 
 def test_two_merges_of_one_table_at_once(history: History, spark: SparkSession) -> None:
     """The namespace, the table and the rows are made once."""
-    from tideline_spark.merge import run_plan
-
     for expected, row in (
         ({1: ("new", None)}, order("c", 1, "new")),
         ({1: ("paid", None)}, order("u", 1, "paid")),
         ({1: ("paid", None), 2: ("new", None)}, order("c", 2, "new")),
     ):
         history.commit(row)
-        plans = [history.plan(), history.plan()]
-        both_ready = threading.Barrier(2, timeout=300)
-        waited = threading.local()
-
-        def meet(point: str, waited: Any = waited, ready: threading.Barrier = both_ready) -> None:
-            if point == "before-commit" and not hasattr(waited, "once"):
-                waited.once = True
-                ready.wait()
-
-        with ThreadPoolExecutor(2) as pool:
-            runs = [pool.submit(run_plan, spark, plan, on_point=meet) for plan in plans]
-            found = [only(future.result()) for future in runs]
+        found = merged_at_once(history, spark)
         outcomes = sorted(receipt.outcome.value for receipt in found)
         assert outcomes == ["already_applied", "applied"], [one.error for one in found]
         assert content(history, spark) == expected

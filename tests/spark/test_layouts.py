@@ -263,7 +263,7 @@ def test_texts_of_every_kind_are_partitions_in_s3(
         **{key: (text, "moved") for key, text in moved.items()},
     }
     options = dict(storage_options(history.settings.warehouse_storage))
-    monkeypatch.setattr("tideline_spark.formats.delta.files.VACUUM_HOURS_MIN", 0)
+    monkeypatch.setattr("tideline_spark.formats.file_figures.VACUUM_HOURS_MIN", 0)
     for table in tables:
         url = history.target(table)
         files = open_target(spark_on_s3.newSession(), url).files

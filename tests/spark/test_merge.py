@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,7 @@ from tests.spark.orders import (
     ORDERS,
     applied,
     content,
+    merged_at_once,
     moved,
     only,
     order,
@@ -130,25 +129,12 @@ def test_a_plan_that_does_not_begin_where_the_target_stands_is_refused(
 
 @pytest.mark.timeout(1_200)
 def test_two_merges_of_one_table_at_once(history: History, spark: SparkSession) -> None:
-    from tideline_spark.merge import run_plan
-
     for expected, row in (
         ({1: ("new", None)}, order("c", 1, "new")),
         ({1: ("paid", None)}, order("u", 1, "paid")),
     ):
         history.commit(row)
-        plans = [history.plan(), history.plan()]
-        both_ready = threading.Barrier(2, timeout=300)
-        waited = threading.local()
-
-        def meet(point: str, waited: Any = waited, ready: threading.Barrier = both_ready) -> None:
-            if point == "before-commit" and not hasattr(waited, "once"):
-                waited.once = True
-                ready.wait()
-
-        with ThreadPoolExecutor(2) as pool:
-            runs = [pool.submit(run_plan, spark, plan, on_point=meet) for plan in plans]
-            found = [only(future.result()) for future in runs]
+        found = merged_at_once(history, spark)
         assert sorted(receipt.outcome.value for receipt in found) == ["already_applied", "applied"]
         assert content(history, spark) == expected
 

@@ -225,9 +225,8 @@ def strike_rebuild(
 
 def _built(settings: Settings, record: RebuildRecord) -> bool:
     """Return whether there may be a shadow table."""
-    shadow = settings.model_copy(update={"warehouse": settings.warehouse.shadow(record.build)})
     try:
-        url = shadow.target_url(parse_table(record.table))
+        url = settings.of_rebuild(record.build).target_url(parse_table(record.table))
         return read_target(url, "", settings.warehouse_storage).exists
     except Unavailable:
         return True

@@ -184,7 +184,7 @@ def _swap(
         delete_before=None if dump is None else dump.first_low_seq,
         # The live table's own among them: a run that was killed behind its swap has left it.
         superseded=tuple(
-            shadow_of(settings, build).target_url(name)
+            settings.of_rebuild(build).target_url(name)
             for build in range(max(1, now.live.build), record.build)
         ),
         live_to_manifest=None if meets else now.applied,
@@ -200,9 +200,4 @@ def shadow_settings(settings: Settings, record: RebuildRecord) -> Settings:
     while pattern in settings.tables:
         pattern += "*"
     tables = {**settings.tables, pattern: TableSettings(mode=record.mode)}
-    return shadow_of(settings, record.build).model_copy(update={"tables": tables})
-
-
-def shadow_of(settings: Settings, build: int) -> Settings:
-    """Return the settings of the warehouse of a rebuild's shadow table."""
-    return settings.model_copy(update={"warehouse": settings.warehouse.shadow(build)})
+    return settings.of_rebuild(record.build).model_copy(update={"tables": tables})

@@ -138,6 +138,10 @@ class Settings(BaseSettings):
         """Return the url of the target of ``table`` (`tideline.contract.target_url`)."""
         return table_path(self.warehouse.root(self.format_of(table)), table)
 
+    def of_rebuild(self, build: int) -> Settings:
+        """Return the settings of the warehouse of a rebuild's shadow table."""
+        return self.model_copy(update={"warehouse": self.warehouse.shadow(build)})
+
     @cached_property
     def formats(self) -> frozenset[str]:
         """The table formats that targets may have."""

@@ -47,8 +47,9 @@ JARS: Mapping[str, FormatJars] = {
 WHERE_JARS_ARE_LISTED = "docs/DEPLOYMENT.md, How jobs get access, has a command that lists them"
 
 
-def classes_everywhere(formats: Collection[str] = (DEFAULT_FORMAT,)) -> dict[str, str]:
-    """Return the classes that jobs need of the jars of ``formats``, each with its jar."""
+def classes_everywhere(formats: Collection[str] = ()) -> dict[str, str]:
+    """Return the classes that jobs need of the jars of Delta and ``formats``, each with its
+    jar."""
     return {name: jar for one in _of(formats) for name, jar in one.classes.items()}
 
 
@@ -76,7 +77,7 @@ def job_jars(settings: Settings | None = None) -> list[Path]:
         )
     in_s3 = any(place.in_s3 for place in places)
     formats = frozenset[str]() if settings is None else settings.formats
-    return _jars({DEFAULT_FORMAT, *formats}, s3_jar_set() if in_s3 else None)
+    return _jars(formats, s3_jar_set() if in_s3 else None)
 
 
 def every_jar() -> list[Path]:
@@ -86,7 +87,7 @@ def every_jar() -> list[Path]:
 
 
 def _of(formats: Collection[str]) -> Iterator[FormatJars]:
-    return (one for name, one in JARS.items() if name in formats)
+    return (one for name, one in JARS.items() if name in (DEFAULT_FORMAT, *formats))
 
 
 def _jars(formats: Collection[str], s3: JarSet | None) -> list[Path]:

@@ -120,6 +120,11 @@ class TableWords:
     described: Described
     columns: frozenset[str] = field(default=frozenset(), compare=False)
 
+    def holding(self, wanted: TableWords) -> TableWords:
+        """Return the part of ``wanted`` whose columns exist here."""
+        held = {n: text for n, text in wanted.comments.items() if not n or n in self.columns}
+        return TableWords(held, wanted.firm & self.columns, wanted.described)
+
 
 def undecided(described: Described) -> Described:
     """Return ``described`` so that the table will be described again in any case."""

@@ -1,4 +1,4 @@
-"""Statements that change a target's rows, independent of the table format that runs them.
+"""Statements that change a target's rows or properties, the same for every table format.
 
 Conditions and values are expressions of Spark SQL; rows of the target and of the source are named
 by the aliases `TARGET` and `SOURCE`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tideline_spark.schemas import quote
+from tideline_spark.schemas import literal, quote
 
 # No column of a source begins like these: a bare alias would be taken for a column of that name.
 TARGET = "_tl_target"
@@ -70,6 +70,19 @@ class RowUpdate:
         listed = ", ".join(f"{quote(name)} = {value}" for name, value in self.values.items())
         where = "" if self.when is None else f" WHERE {self.when}"
         return f"UPDATE {table} SET {listed}{where}"  # noqa: S608  names are quoted
+
+
+def listed_properties(properties: Mapping[str, str]) -> str:
+    """Return a table's properties as SQL lists them."""
+    return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+
+
+def set_property(table: str, name: str, value: str | None) -> str:
+    """Return the statement that sets or (None) removes a property of ``table``, a name in SQL."""
+    change = f"UNSET TBLPROPERTIES IF EXISTS ({literal(name)})"
+    if value is not None:
+        change = f"SET TBLPROPERTIES ({listed_properties({name: value})})"
+    return f"ALTER TABLE {table} {change}"
 
 
 def of_target(name: str) -> str:

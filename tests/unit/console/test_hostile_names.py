@@ -243,7 +243,7 @@ def test_the_log_has_a_line_for_each_event(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_setting_of_sparks_session_holds_no_reference() -> None:
-    from tideline_spark.formats.delta.access import verbatim
+    from tideline_spark.formats.session_settings import verbatim
 
     for table in TABLES:
         app = app_id("shop", "i1", str(table), 3)

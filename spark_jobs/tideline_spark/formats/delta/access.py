@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tideline.contract.errors import InvariantBroken
 from tideline.contract.external_commits import COMMITS_MAX, TableCommit
 from tideline.contract.plan import CommitMetadata
 from tideline.warehouse.delta.log import commit_file, parse_commit
+from tideline_spark.formats.session_settings import setting
 from tideline_spark.hadoop_files import find_status, read_file
 from tideline_spark.schemas import quote
 
@@ -76,24 +76,5 @@ class DeltaAccess:
         settings = {METADATA: commit_metadata.text()}
         if app is not None:
             settings |= {_TXN_APP: app, _TXN_VERSION: str(number)}
-        with self.setting(settings):
+        with setting(self.session, settings):
             yield
-
-    @contextmanager
-    def setting(self, settings: Mapping[str, str]) -> Iterator[None]:
-        """Apply ``settings`` to the session inside the context."""
-        for name, value in settings.items():
-            self.session.conf.set(name, verbatim(value))
-        try:
-            yield
-        finally:
-            for name in settings:
-                self.session.conf.unset(name)
-
-
-def verbatim(value: str) -> str:
-    """Return ``value`` unchanged. Raises InvariantBroken for one in which Spark would substitute
-    something (``${…}``, by `ConfigReader`)."""
-    if "${" in value:
-        raise InvariantBroken("a setting of Spark's session is to hold a reference")
-    return value

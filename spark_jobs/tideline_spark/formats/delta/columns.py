@@ -19,9 +19,9 @@ from tideline.contract.readers import NEEDS_MAPPING, Feature
 from tideline_spark.formats.base import Shaped
 from tideline_spark.formats.delta.access import MAPPING, DeltaAccess
 from tideline_spark.formats.state import TargetSnapshot
-from tideline_spark.formats.statements import RowUpdate
+from tideline_spark.formats.statements import RowUpdate, listed_properties
 from tideline_spark.scala_items import scala_items
-from tideline_spark.schemas import literal, quote
+from tideline_spark.schemas import quote
 
 _WIDENING = ("delta.enableTypeWidening", "true")
 _LOCAL_TIME = ("delta.feature.timestampNtz", "supported")
@@ -66,8 +66,9 @@ class DeltaColumns:
                 " the change (docs/LAYOUT.md)",
             )
         if missing:
-            listed = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in missing.items())
-            self._session.sql(f"ALTER TABLE {self._access.name} SET TBLPROPERTIES ({listed})")
+            self._session.sql(
+                f"ALTER TABLE {self._access.name} SET TBLPROPERTIES ({listed_properties(missing)})"
+            )
 
     def widen(self, columns: Mapping[str, types.DataType], commit_metadata: CommitMetadata) -> None:
         """See `TargetSchema`; one commit per column."""

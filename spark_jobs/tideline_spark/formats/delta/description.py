@@ -35,7 +35,7 @@ class DeltaDescription:
         transaction = self._access.begin()
         metadata = transaction.metadata()
         before = _words(metadata)
-        after = _held_by(before, change(before))
+        after = before.holding(change(before))
         if after == before:
             return False
         version = self._commit(transaction, metadata, after)
@@ -86,12 +86,6 @@ class DeltaDescription:
         flags = [F.max(one).alias(f"_{at}") for at, one in enumerate(missing)]
         found = rows.where(anywhere).agg(*flags).collect()[0]
         return frozenset(name for at, name in enumerate(names) if not found[at])
-
-
-def _held_by(now: TableWords, wanted: TableWords) -> TableWords:
-    """Return the part of ``wanted`` whose columns exist."""
-    held = {name: text for name, text in wanted.comments.items() if not name or name in now.columns}
-    return TableWords(held, wanted.firm & now.columns, wanted.described)
 
 
 def _words(metadata: Any) -> TableWords:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tideline.contract.errors import Misconfigured
-from tideline.contract.maintenance import (
-    VACUUM_HOURS_MIN,
-    Decision,
-    Files,
-    Thresholds,
-)
+from tideline.contract.maintenance import Decision, Files, Thresholds
 from tideline.warehouse.delta.log import LOG_FOLDER
-from tideline_spark.formats.delta.access import METADATA, DeltaAccess, verbatim
+from tideline_spark.formats.delta.access import METADATA, DeltaAccess
 from tideline_spark.formats.delta.purge import purge
+from tideline_spark.formats.file_figures import check_vacuum, summed
+from tideline_spark.formats.session_settings import verbatim
 
 _OPTIMIZE = "spark.databricks.delta.optimize"
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
@@ -41,8 +37,7 @@ class DeltaFiles:
             delta.ClusteringColumnInfo.extractLogicalNames(seen).nonEmpty()
         )
         added = DataFrame(seen.allFiles().toDF(), self._session)
-        row = _figures(added, thresholds, clustered=clustered).collect()[0]
-        return Files(**{name: int(row[name] or 0) for name in Files.__struct_fields__})
+        return summed(_files(added, thresholds, clustered=clustered), thresholds)
 
     def rewrite(self, thresholds: Thresholds, decision: Decision) -> None:
         """See `TargetFiles`: combines small files, rewrites files without their deleted rows, or
@@ -64,11 +59,7 @@ class DeltaFiles:
     def vacuum(self, hours: float) -> int:
         """See `TargetFiles`; returns how many fewer files there are afterwards (files that a merge
         writes concurrently reduce it)."""
-        if hours < VACUUM_HOURS_MIN:
-            raise Misconfigured(
-                f"vacuum after {hours:g} hours would remove files that are being written or read",
-                hint=f"set maintain.vacuum_hours to {VACUUM_HOURS_MIN:g} or more",
-            )
+        check_vacuum(hours)
         # The default lists every table in 10,000 tasks: measured, 46 CPU seconds against 4.
         cores = self._session.sparkContext.defaultParallelism
         self._session.conf.set(_LISTING, str(_LISTING_TASKS_PER_CORE * cores))
@@ -88,8 +79,8 @@ class DeltaFiles:
         return count
 
 
-def _figures(added: DataFrame, thresholds: Thresholds, *, clustered: bool) -> DataFrame:
-    """Return one row with the columns of `Files`, from the log's ``add`` actions.
+def _files(added: DataFrame, thresholds: Thresholds, *, clustered: bool) -> DataFrame:
+    """Return the files as `summed` takes them, from the log's ``add`` actions.
 
     In a clustered table OPTIMIZE combines files by cubes, not by size: it takes those that no run
     has clustered yet, and all of every cube that is not whole. So these count as small, however
@@ -103,36 +94,11 @@ def _figures(added: DataFrame, thresholds: Thresholds, *, clustered: bool) -> Da
         little = F.col("clusteringProvider").isNull()
         cube = F.sum("size").over(Window.partitionBy(F.col("tags")[_CUBE]))
         taken = little | (cube < F.lit(_WHOLE_CUBE_BYTES))
-    files = added.select(
+    return added.select(
         F.to_json("partitionValues").alias("partition"),
         F.col("size"),
         rows.alias("rows"),
         deleted.alias("deleted"),
         little.alias("little"),
         taken.alias("taken"),
-        (deleted * 100 > rows * thresholds.deleted_percent).alias("fragmented"),
-    )
-    partitions = files.groupBy("partition").agg(
-        F.count("*").alias("files"),
-        F.sum("size").alias("bytes"),
-        F.sum(F.col("little").cast("long")).alias("little"),
-        F.sum(F.when(F.col("taken"), F.col("size"))).alias("little_bytes"),
-        F.sum(F.col("fragmented").cast("long")).alias("fragmented"),
-        F.sum("rows").alias("rows"),
-        F.sum("deleted").alias("deleted"),
-        F.sum((F.col("deleted") > 0).cast("long")).alias("vectors"),
-        F.sum(F.when(F.col("deleted") > 0, F.col("size"))).alias("vector_bytes"),
-    )
-    # A single small file in a partition cannot be combined with another.
-    together = F.col("little") > 1
-    return partitions.agg(
-        F.sum("files").alias("files"),
-        F.sum("bytes").alias("bytes"),
-        F.sum(F.when(together, F.col("little"))).alias("small"),
-        F.sum(F.when(together, F.col("little_bytes"))).alias("small_bytes"),
-        F.sum("fragmented").alias("fragmented"),
-        F.sum("rows").alias("rows"),
-        F.sum("deleted").alias("deleted"),
-        F.sum("vectors").alias("vectors"),
-        F.sum("vector_bytes").alias("vector_bytes"),
     )

@@ -24,9 +24,10 @@ from tideline_spark.formats.delta.columns import DeltaColumns
 from tideline_spark.formats.delta.description import DeltaDescription
 from tideline_spark.formats.delta.files import DeltaFiles
 from tideline_spark.formats.delta.version import DeltaVersion
+from tideline_spark.formats.session_settings import setting
 from tideline_spark.formats.state import RowCounts, TargetSnapshot
-from tideline_spark.formats.statements import RowMerge
-from tideline_spark.schemas import literal, quote
+from tideline_spark.formats.statements import RowMerge, listed_properties, set_property
+from tideline_spark.schemas import quote
 
 _MATERIALIZED = "spark.databricks.delta.merge.materializeSource"
 _REPARTITIONED = "spark.databricks.delta.merge.repartitionBeforeWrite.enabled"
@@ -158,7 +159,7 @@ class DeltaTarget:
         numbered = self._access.with_metadata(
             commit_metadata, commit_metadata.app_id, commit_metadata.to_manifest
         )
-        with numbered, self._access.setting(settings):
+        with numbered, setting(self._session, settings):
             answer = self._session.sql(rows.sql(self._access.name)).collect()
         if not answer:
             return None
@@ -168,7 +169,7 @@ class DeltaTarget:
     def repair(self, rows: RowMerge, commit_metadata: CommitMetadata) -> None:
         """See `Target`."""
         numbered = self._access.with_metadata(commit_metadata)
-        with numbered, self._access.setting(self._merge_settings()):
+        with numbered, setting(self._session, self._merge_settings()):
             self._session.sql(rows.sql(self._access.name)).collect()
 
     def admit_readers(self, without: Collection[str] = ()) -> bool:
@@ -209,10 +210,7 @@ class DeltaTarget:
 
     def set_property(self, name: str, value: str | None) -> None:
         """See `Target`."""
-        change = f"UNSET TBLPROPERTIES IF EXISTS ({literal(name)})"
-        if value is not None:
-            change = f"SET TBLPROPERTIES ({literal(name)} = {literal(value)})"
-        self._session.sql(f"ALTER TABLE {self._access.name} {change}")
+        self._session.sql(set_property(self._access.name, name, value))
 
     def _make(
         self,
@@ -226,15 +224,14 @@ class DeltaTarget:
         last = max((columns.index(name) for name in layout.cluster_by), default=0)
         if last >= _INDEXED:  # Delta clusters by columns whose bounds it keeps.
             properties = {_INDEXED_PROPERTY: str(last + 1), **properties}
-        listed = ", ".join(f"{literal(key)} = {literal(one)}" for key, one in properties.items())
         how = "CLUSTER BY" if layout.cluster_by else "PARTITIONED BY"
         by = f" {how} ({', '.join(map(quote, layout.columns))})" if layout else ""
         with self._access.with_metadata(
             commit_metadata, commit_metadata.app_id, commit_metadata.to_manifest
         ):
             self._session.sql(
-                f"{verb} {self._access.name} USING delta TBLPROPERTIES ({listed}){by}"
-                f" AS TABLE {quote(view)}"
+                f"{verb} {self._access.name} USING delta"
+                f" TBLPROPERTIES ({listed_properties(properties)}){by} AS TABLE {quote(view)}"
             )
 
     def _merge_settings(self) -> dict[str, str]:

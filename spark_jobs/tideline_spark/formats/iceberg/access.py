@@ -23,6 +23,7 @@ from tideline.warehouse.iceberg.metadata import (
     format_numbers,
 )
 from tideline.warehouse.iceberg.names import CATALOG_SETTING, identifier_of
+from tideline_spark.formats.session_settings import setting
 from tideline_spark.schemas import quote
 
 _SUMMARY = "spark.sql.iceberg.snapshot-property."
@@ -34,7 +35,6 @@ class IcebergAccess:
 
     def __init__(self, session: SparkSession, url: str) -> None:
         self.session = session
-        self.url = url
         gateway: Any = session.sparkContext._gateway
         self.jvm = jvm = gateway.jvm
         # Iceberg's own calls look for a session in the thread; statements set it themselves.
@@ -128,21 +128,8 @@ class IcebergAccess:
         """Have the one statement in the context record in its snapshot ``commit_metadata`` and the
         ``numbers`` that it sets, besides those that the table has ``before`` it."""
         texts = summary(before, commit_metadata, numbers)
-        with self.setting({f"{_SUMMARY}{name}": text for name, text in texts.items()}):
+        with setting(self.session, {f"{_SUMMARY}{name}": one for name, one in texts.items()}):
             yield
-
-    @contextmanager
-    def setting(self, settings: Mapping[str, str]) -> Iterator[None]:
-        """Apply ``settings`` to the session inside the context."""
-        for name, value in settings.items():
-            if "${" in value:
-                raise InvariantBroken("a setting of Spark's session is to hold a reference")
-            self.session.conf.set(name, value)
-        try:
-            yield
-        finally:
-            for name in settings:
-                self.session.conf.unset(name)
 
     def _array(self, java_class: Any, items: list[Any]) -> Any:
         gateway: Any = self.session.sparkContext._gateway

@@ -48,12 +48,13 @@ class IcebergColumns:
         larger scale) are given by writing the table's rows again."""
         if not columns:
             return
-        held = {one.name: one.dataType for one in self._access.spark_schema(self._access.load())}
+        table = self._access.load()
+        held = {one.name: one.dataType for one in self._access.spark_schema(table)}
         wider = {name: kind for name, kind in columns.items() if not _has(held[name], kind)}
         if not wider:
             return
         if all(_promoted(held[name], kind) for name, kind in wider.items()):
-            update = self._access.load().updateSchema()
+            update = table.updateSchema()
             for name, kind in wider.items():
                 update = update.updateColumn(name, self._access.iceberg_type(kind))
             update.commit()

@@ -31,15 +31,13 @@ class IcebergDescription:
         table = self._access.load()
         transaction = table.newTransaction()
         before = _words(self._access.metadata_of(table))
-        wanted = change(before)
-        held = {n: text for n, text in wanted.comments.items() if not n or n in before.columns}
-        after = TableWords(held, wanted.firm & before.columns, wanted.described)
+        after = before.holding(change(before))
         if after == before:
             return False
         _describe(transaction.updateSchema(), before, after)
         properties = transaction.updateProperties()
         described = after.described.text() if after.described != Described() else None
-        for name, value in ((_COMMENT, held.get("")), (DESCRIPTION_PROPERTY, described)):
+        for name, value in ((_COMMENT, after.comments.get("")), (DESCRIPTION_PROPERTY, described)):
             properties = properties.remove(name) if value is None else properties.set(name, value)
         properties.commit()
         self._access.commit_on(table, transaction)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from tideline.contract.errors import Misconfigured
-from tideline.contract.maintenance import VACUUM_HOURS_MIN, Decision, Files, Thresholds
+from tideline.contract.maintenance import Decision, Files, Thresholds
 from tideline.contract.target_url import CATALOG
 from tideline.warehouse.iceberg.metadata import APPLIED_KEY, format_numbers
+from tideline_spark.formats.file_figures import check_vacuum, summed
 from tideline_spark.formats.iceberg.access import IcebergAccess
 from tideline_spark.schemas import literal, quote
 
@@ -42,8 +42,8 @@ class IcebergFiles:
             .agg(F.sum("record_count").alias("deleted"))
         )
         joined = data.join(deletes, "file_path", "left").na.fill(0, ["deleted"])
-        row = _figures(joined, thresholds).collect()[0]
-        return Files(**{name: int(row[name] or 0) for name in Files.__struct_fields__})
+        little = F.col("size") < thresholds.file_bytes // 2
+        return summed(joined.withColumns({"little": little, "taken": little}), thresholds)
 
     def rewrite(self, thresholds: Thresholds, decision: Decision) -> None:
         """See `TargetFiles`: combines small files, rewrites files without their deleted rows, or
@@ -64,11 +64,7 @@ class IcebergFiles:
 
     def vacuum(self, hours: float) -> int:
         """See `TargetFiles`: expires snapshots, then removes files that no metadata names."""
-        if hours < VACUUM_HOURS_MIN:
-            raise Misconfigured(
-                f"vacuum after {hours:g} hours would remove files that are being written or read",
-                hint=f"set maintain.vacuum_hours to {VACUUM_HOURS_MIN:g} or more",
-            )
+        check_vacuum(hours)
         self._remember_applied()
         until = (datetime.now(UTC) - timedelta(hours=hours)).strftime("%Y-%m-%d %H:%M:%S")
         expired = self._call("expire_snapshots", f"older_than => TIMESTAMP '{until}'")[0]
@@ -93,38 +89,3 @@ class IcebergFiles:
         return self._session.sql(
             f"CALL {CATALOG}.system.{procedure}(table => {name}, {arguments})"
         ).collect()
-
-
-def _figures(files: DataFrame, thresholds: Thresholds) -> DataFrame:
-    """Return one row with the columns of `Files`."""
-    little = F.col("size") < thresholds.file_bytes // 2
-    partitions = (
-        files.select("*", little.alias("little"))
-        .groupBy("partition")
-        .agg(
-            F.count("*").alias("files"),
-            F.sum("size").alias("bytes"),
-            F.sum(F.col("little").cast("long")).alias("little"),
-            F.sum(F.when(F.col("little"), F.col("size"))).alias("little_bytes"),
-            F.sum(
-                (F.col("deleted") * 100 > F.col("rows") * thresholds.deleted_percent).cast("long")
-            ).alias("fragmented"),
-            F.sum("rows").alias("rows"),
-            F.sum("deleted").alias("deleted"),
-            F.sum((F.col("deleted") > 0).cast("long")).alias("vectors"),
-            F.sum(F.when(F.col("deleted") > 0, F.col("size"))).alias("vector_bytes"),
-        )
-    )
-    # A single small file in a partition cannot be combined with another.
-    together = F.col("little") > 1
-    return partitions.agg(
-        F.sum("files").alias("files"),
-        F.sum("bytes").alias("bytes"),
-        F.sum(F.when(together, F.col("little"))).alias("small"),
-        F.sum(F.when(together, F.col("little_bytes"))).alias("small_bytes"),
-        F.sum("fragmented").alias("fragmented"),
-        F.sum("rows").alias("rows"),
-        F.sum("deleted").alias("deleted"),
-        F.sum("vectors").alias("vectors"),
-        F.sum("vector_bytes").alias("vector_bytes"),
-    )

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tideline.contract.plan import CommitMetadata
-from tideline.contract.table_layout import NO_LAYOUT, TableLayout
+from tideline.contract.table_layout import TableLayout
 from tideline.warehouse.iceberg.metadata import IcebergMetadata
 from tideline_spark.formats.iceberg.access import IcebergAccess
-from tideline_spark.schemas import literal, quote
+from tideline_spark.schemas import quote
 
 _OWNER = "owner"
 """A property that Spark alone sets, to the user's name."""
-
-
-def properties_sql(properties: Mapping[str, str]) -> str:
-    """Return properties as SQL lists them."""
-    return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
 
 
 def partitioned_by(layout: TableLayout) -> str:
@@ -39,10 +34,8 @@ def rewrite_as(access: IcebergAccess, columns: str, commit_metadata: CommitMetad
     A commit since the table was read is a conflict only where it is found before the rows are read;
     one that comes later is undone, and found in the log.
     """
-    before = access.metadata()
-    layout = NO_LAYOUT
-    if before is not None:
-        layout = TableLayout.of_properties(before.properties)
+    before = access.metadata_of(access.load())
+    layout = TableLayout.of_properties(before.properties)
     with access.committing(before, commit_metadata, {}):
         made = f"CREATE OR REPLACE TABLE {access.name} USING iceberg{partitioned_by(layout)}"
         rows = f"SELECT {columns} FROM {access.name}"  # noqa: S608  names are quoted

@@ -24,11 +24,18 @@ from tideline_spark.formats.iceberg.access import IcebergAccess, made_by
 from tideline_spark.formats.iceberg.columns import IcebergColumns
 from tideline_spark.formats.iceberg.description import IcebergDescription
 from tideline_spark.formats.iceberg.files import IcebergFiles
-from tideline_spark.formats.iceberg.rewriting import emptied, partitioned_by, properties_sql
+from tideline_spark.formats.iceberg.rewriting import emptied, partitioned_by
 from tideline_spark.formats.iceberg.version import IcebergVersion
 from tideline_spark.formats.state import RowCounts, TargetSnapshot
-from tideline_spark.formats.statements import TARGET, RowClause, RowMerge, of_source
-from tideline_spark.schemas import literal, quote
+from tideline_spark.formats.statements import (
+    TARGET,
+    RowClause,
+    RowMerge,
+    listed_properties,
+    of_source,
+    set_property,
+)
+from tideline_spark.schemas import quote
 
 _OURS = "tideline."
 _VERSION = "format-version"
@@ -134,7 +141,7 @@ class IcebergTarget:
         """Make the table, or replace the one that was there ``before``."""
         verb = "CREATE TABLE" if before is None else "CREATE OR REPLACE TABLE"
         numbers = {commit_metadata.app_id: commit_metadata.to_manifest}
-        given = properties_sql(emptied(before, properties))
+        given = listed_properties(emptied(before, properties))
         with self._access.committing(before, commit_metadata, numbers):
             self._session.sql(
                 f"{verb} {self._access.name} USING iceberg{partitioned_by(layout)}"
@@ -214,10 +221,7 @@ class IcebergTarget:
 
     def set_property(self, name: str, value: str | None) -> None:
         """See `Target`."""
-        change = f"UNSET TBLPROPERTIES IF EXISTS ({literal(name)})"
-        if value is not None:
-            change = f"SET TBLPROPERTIES ({literal(name)} = {literal(value)})"
-        self._session.sql(f"ALTER TABLE {self._access.name} {change}")
+        self._session.sql(set_property(self._access.name, name, value))
 
 
 def _has_applied(before: IcebergMetadata | None, commit_metadata: CommitMetadata) -> bool:
