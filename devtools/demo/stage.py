@@ -33,7 +33,7 @@ from devtools.services.valkey import ValkeyServer
 from devtools.standing import toml_lines
 from tideline.contract.errors import Unavailable
 from tideline.settings import Settings, load_settings
-from tideline.settings.iceberg import TableFormatName
+from tideline.settings.table_formats import TableFormatName
 
 PIPELINE = "shop"
 FLUSH_INTERVAL_S = 5.0

@@ -20,6 +20,7 @@ from tests.conformance.targets import (
     commit_metadata,
     upsert,
 )
+from tests.fixtures.bigquery_place import with_bigquery
 from tests.fixtures.iceberg import with_iceberg
 from tests.fixtures.object_storage import place_in
 from tests.fixtures.parts import History, Row, Shaped, schema_of
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
 
 
 SETTINGS = [
-    *((name, where) for name in registry.FORMATS for where in ("files", "s3")),
+    *((name, where) for name in ("delta", "iceberg") for where in ("files", "s3")),
+    ("bigquery", "emulator"),
     *((name, "files") for name in MORE),
 ]
 """The formats, each with the places that its tables can be in."""
@@ -61,12 +63,14 @@ def place(
         written, read = MORE[name]
         monkeypatch.setitem(registry.FORMATS, "delta", written)
         monkeypatch.setitem(readers.READERS, "delta", read)
-    if where == "files":
+    if where != "s3":
         made = Warehouse(url=tmp_path.as_uri())
     else:
         request.getfixturevalue("spark_on_s3")
         made = place_in(request.getfixturevalue("s3"))
-    return made if name != "iceberg" else with_iceberg(request, made, tmp_path / "catalog.db")
+    if name == "iceberg":
+        return with_iceberg(request, made, tmp_path / "catalog.db")
+    return with_bigquery(request, made) if name == "bigquery" else made
 
 
 @pytest.fixture
@@ -109,7 +113,8 @@ def test_a_merge_is_applied_once(case: Case) -> None:
     assert target.merge(upsert(case.view([(4, "twice", 41)])), commit_metadata(2, read=0)) is None
     assert case.open().merge(upsert(case.view([(5, "older", 50)])), commit_metadata(1)) is None
     assert (case.rows(), target.newest()) == (merged, 1)
-    assert case.rows(0) == sorted(ROWS), "an older version"
+    if case.place.format != "bigquery":  # Its emulator keeps no states before scripts.
+        assert case.rows(0) == sorted(ROWS), "an older version"
     assert target.snapshot().applied == {APP: 2}
 
 
@@ -209,7 +214,8 @@ def test_a_table_says_of_itself_what_it_is_to_say(case: Case) -> None:
     target = case.made()
     assert target.description.words().columns == {"id", "a b", "n"}
     clean = target.description.without_null(["id", "a b", "n"])
-    assert clean == {"id"}
+    firm = registry.FORMATS[case.place.format].firm
+    assert clean == ({"id"} if firm else set())
     reported = TableWords({"": "all", "a b": "it's"}, clean, Described("f", ("a b",), ("id",)))
     assert target.description.rewrite(lambda now: reported)
     assert target.description.words() == reported
@@ -217,7 +223,7 @@ def test_a_table_says_of_itself_what_it_is_to_say(case: Case) -> None:
     reader = open_reader(case.url, case.place)
     assert reader is not None and reader.comment == "all"
     assert list(reader.columns()) == [
-        TableColumn("id", "integer", nullable=False),
+        TableColumn("id", "integer", nullable=not firm),
         TableColumn("a b", "string", comment="it's"),
         TableColumn("n", "integer"),
     ]

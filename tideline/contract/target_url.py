@@ -2,7 +2,8 @@
 
 A Delta table has the url of its folder: ``s3://lake/shop/orders``. An Iceberg table has one of
 catalog, namespace and table: ``iceberg://tideline/shop/orders``; where its files lie is the
-catalog's matter.
+catalog's matter. A BigQuery table has one of project, dataset and table:
+``bigquery://my-project/shop/orders``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ ICEBERG = "iceberg"
 """The format's name, and the scheme of its tables' urls."""
 CATALOG = "tideline"
 """The name of the catalog of Iceberg tables, in Spark's SQL and where it has one in itself."""
-_BY_SCHEME = {ICEBERG: ICEBERG}
+BIGQUERY = "bigquery"
+"""… and of BigQuery's tables."""
+_BY_SCHEME = {ICEBERG: ICEBERG, BIGQUERY: BIGQUERY}
 
 
 def table_format_of(url: str) -> str:

@@ -13,7 +13,6 @@ from tideline.settings.addresses import check_host, split_url
 from tideline.settings.base import Effect, Section
 from tideline.settings.secrets import known, secret_of
 
-TableFormatName = Literal["delta", "iceberg"]
 IcebergCatalogKind = Literal["jdbc", "rest", "glue", "hive"]
 
 _KEY = "warehouse.iceberg"

@@ -10,14 +10,16 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tideline.contract.layout import shadow_url
 from tideline.contract.request import CHUNK_ROWS_MAX, DELAY_MS_MAX
-from tideline.contract.target_url import CATALOG, ICEBERG
+from tideline.contract.target_url import BIGQUERY, CATALOG, ICEBERG
 from tideline.settings.base import Bytes, Count, Days, Effect, MiB, Seconds, Section
+from tideline.settings.bigquery import BigQuerySettings
 from tideline.settings.catalog import CatalogSettings
-from tideline.settings.iceberg import IcebergSettings, TableFormatName
+from tideline.settings.iceberg import IcebergSettings
 from tideline.settings.object_storage import ObjectStorage, place_url
 from tideline.settings.redis_url import check_redis
 from tideline.settings.secrets import hidden, known, secret_of, with_password
 from tideline.settings.spark import Files, Heap, Host, Master
+from tideline.settings.table_formats import TableFormatName
 
 RollUpBytes = Annotated[int, Field(ge=1, le=1024 * MiB)]
 
@@ -98,11 +100,14 @@ class Warehouse(ObjectStorage):
     """The folder of the tables: `file:///absolute/path` or `s3://bucket/prefix`. Not run:
     [others](DEPLOYMENT.md#google-and-azure)."""
     format: TableFormatName = "delta"
-    """The table format of new tables: `delta`, or `iceberg` ([ICEBERG](ICEBERG.md))."""
+    """The table format of new tables: `delta`, `iceberg` ([ICEBERG](ICEBERG.md)) or `bigquery`
+    ([BIGQUERY](BIGQUERY.md))."""
     catalog: CatalogSettings = CatalogSettings()
     """The catalog in which Delta tables are registered."""
     iceberg: IcebergSettings = IcebergSettings()
     """The catalog that Iceberg tables are in."""
+    bigquery: BigQuerySettings = BigQuerySettings()
+    """The project that BigQuery tables are in."""
 
     @field_validator("url")
     @classmethod
@@ -115,16 +120,27 @@ class Warehouse(ObjectStorage):
 
     def root(self, table_format: str) -> str:
         """Return the url that tables of a format are below."""
-        if table_format != ICEBERG:
+        places = {
+            ICEBERG: (CATALOG, self.iceberg.namespace),
+            BIGQUERY: (self.bigquery.project, self.bigquery.dataset_prefix),
+        }
+        if table_format not in places:
             return self.url
-        folder = self.iceberg.namespace
-        return f"{ICEBERG}://{CATALOG}/{folder}" if folder else f"{ICEBERG}://{CATALOG}"
+        host, folder = places[table_format]
+        return f"{table_format}://{host}/{folder}" if folder else f"{table_format}://{host}"
 
     def shadow(self, build: int) -> Self:
         """Return the warehouse of a rebuild's shadow table."""
-        name = f"{self.iceberg.namespace}__rebuild_{build:06d}".strip("_")
-        iceberg = self.iceberg.model_copy(update={"namespace": name})
-        return self.model_copy(update={"url": shadow_url(self.url, build), "iceberg": iceberg})
+
+        def apart(prefix: str) -> str:
+            return f"{prefix}__rebuild_{build:06d}".strip("_")
+
+        iceberg, bigquery = self.iceberg, self.bigquery
+        iceberg = iceberg.model_copy(update={"namespace": apart(iceberg.namespace)})
+        name = apart(bigquery.dataset_prefix)
+        bigquery = bigquery.model_copy(update={"dataset_prefix": name})
+        places = {"url": shadow_url(self.url, build), "iceberg": iceberg, "bigquery": bigquery}
+        return self.model_copy(update=places)
 
 
 class Capture(Section):

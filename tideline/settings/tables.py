@@ -14,7 +14,7 @@ from tideline.contract.schema import TableId
 from tideline.contract.table_layout import CLUSTERING_COLUMNS_MAX, TableLayout
 from tideline.settings.base import Effect, Seconds, Section
 from tideline.settings.catalog import CatalogNameText
-from tideline.settings.iceberg import TableFormatName
+from tideline.settings.table_formats import TableFormatName
 
 Reaction = Literal["apply", "park", "ignore"]
 """Reactions to a change of a table's columns: the warehouse's table follows; it stops before the

@@ -9,6 +9,7 @@ from tideline.contract.target_url import table_format_of
 from tideline.settings import Settings, Warehouse
 from tideline.warehouse.access import storage_options, trust
 from tideline.warehouse.base import TableReader
+from tideline.warehouse.bigquery.reader import open_bigquery
 from tideline.warehouse.delta.log import LOG_FOLDER
 from tideline.warehouse.delta.reader import open_delta
 from tideline.warehouse.iceberg.client import owned_tables, remove_table
@@ -17,6 +18,7 @@ from tideline.warehouse.iceberg.reader import open_iceberg
 READERS: dict[str, Callable[[str, Warehouse], TableReader | None]] = {
     "delta": lambda url, place: open_delta(url, storage_options(place)),
     "iceberg": open_iceberg,
+    "bigquery": open_bigquery,
 }
 """The function that opens a table of each format, from its url and the warehouse that it is in."""
 LOG_FOLDERS = (LOG_FOLDER,)

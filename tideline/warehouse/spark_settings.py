@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from tideline.contract.target_url import ICEBERG
+from tideline.contract.target_url import BIGQUERY, ICEBERG
 from tideline.settings import Settings
+from tideline.warehouse.bigquery.client import BigQueryPlace
+from tideline.warehouse.bigquery.names import PLACE_SETTING
 from tideline.warehouse.hadoop import s3_settings
 from tideline.warehouse.iceberg.catalog import iceberg_settings
 
@@ -18,4 +20,6 @@ def access_settings(settings: Settings) -> dict[str, str]:
     if ICEBERG in settings.formats:  # Only then are there its jars.
         settings.warehouse.iceberg.need_catalog()
         found |= iceberg_settings(settings.warehouse_storage)
+    if BIGQUERY in settings.formats:
+        found[PLACE_SETTING] = BigQueryPlace.of(settings.warehouse_storage).text()
     return found

@@ -237,7 +237,8 @@ class TableFormat:
     ``null_refused``: meaning that a row has NULL in a NOT NULL column. ``settings`` are the Spark
     session's, ``settings_in_s3`` those that it has besides where it reaches S3; ``java_names``:
     packages that are looked up often (`session.remember`).
-    ``check`` raises Misconfigured for a session that lacks what the format needs.
+    ``check`` raises Misconfigured for a session that lacks what the format needs. ``firm``: columns
+    can be declared NOT NULL.
     """
 
     open: Callable[[SparkSession, str], Target]
@@ -248,6 +249,7 @@ class TableFormat:
     settings_in_s3: Mapping[str, str] = field(default_factory=dict)
     java_names: tuple[str, ...] = ()
     check: Callable[[SparkSession], None] = lambda session: None
+    firm: bool = True
 
     def used_by(self, settings: Mapping[str, str]) -> bool:
         """Return whether a session with ``settings`` is made for tables of this format."""

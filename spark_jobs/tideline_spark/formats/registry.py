@@ -6,12 +6,14 @@ from pyspark.sql import SparkSession
 
 from tideline.contract.target_url import table_format_of
 from tideline_spark.formats.base import TableFormat, Target
+from tideline_spark.formats.bigquery.format import BIGQUERY
 from tideline_spark.formats.delta.format import DELTA
 from tideline_spark.formats.iceberg.format import ICEBERG
 
 FORMATS: dict[str, TableFormat] = {
     "delta": DELTA,
     "iceberg": ICEBERG,
+    "bigquery": BIGQUERY,
 }
 
 

@@ -40,11 +40,12 @@ class RowMerge:
     inserted: RowClause | None = None
     unmatched: RowClause | None = None
 
-    def sql(self, table: str) -> str:
-        """Return the MERGE INTO ``table``, a name in SQL."""
+    def sql(self, table: str, target: str = f"{TARGET}.") -> str:
+        """Return the MERGE INTO ``table``, a name in SQL. ``target`` stands before the columns that
+        are set: not every dialect has an alias there."""
         lines = [
             f"MERGE INTO {table} AS {TARGET} USING {self.source} AS {SOURCE} ON {self.on}",
-            *(f"WHEN MATCHED{_changed(clause)}" for clause in self.matched),
+            *(f"WHEN MATCHED{_changed(clause, target)}" for clause in self.matched),
         ]
         if self.inserted is not None:
             values = self.inserted.values or {}
@@ -53,7 +54,7 @@ class RowMerge:
             lines.append(f"WHEN NOT MATCHED{_condition(self.inserted)} THEN")
             lines.append(f"INSERT ({names}) VALUES ({listed})")  # noqa: S608  names are quoted
         if self.unmatched is not None:
-            lines.append(f"WHEN NOT MATCHED BY SOURCE{_changed(self.unmatched)}")
+            lines.append(f"WHEN NOT MATCHED BY SOURCE{_changed(self.unmatched, target)}")
         return "\n".join(lines)
 
 
@@ -99,8 +100,8 @@ def _condition(clause: RowClause) -> str:
     return "" if clause.when is None else f" AND ({clause.when})"
 
 
-def _changed(clause: RowClause) -> str:
+def _changed(clause: RowClause, target: str) -> str:
     if clause.values is None:
         return f"{_condition(clause)} THEN DELETE"
-    listed = ", ".join(f"{of_target(name)} = {value}" for name, value in clause.values.items())
+    listed = ", ".join(f"{target}{quote(name)} = {one}" for name, one in clause.values.items())
     return f"{_condition(clause)} THEN UPDATE SET {listed}"

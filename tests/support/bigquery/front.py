@@ -127,6 +127,50 @@ class BigQueryFront(HttpService):
             raise failed(job.error)
         return self.emulator.send("GET", f"{_API}{project}/queries/{name}?{query}")
 
+    def passed_on(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        """Answer what the emulator does; a table with the time of its last change."""
+        status, text = self.emulator.send(method, path, body)
+        match unquote(urlsplit(path).path).partition(_API)[2].split("/"):
+            case [project, "datasets", dataset, "tables", table] if status == 200 and text:
+                answer = json.loads(text)
+                known = max(
+                    int(answer["lastModifiedTime"]), self.jobs.modified.get((dataset, table), 0)
+                )
+                answer["schema"] = {"fields": self._fields(project, dataset, table, answer)}
+                return _json({**answer, "lastModifiedTime": str(known)})
+            case [project, "datasets", dataset, "tables", table, "data"] if status == 200:
+                return self._rows(project, f"`{dataset}`.`{table}`", parse_qs(urlsplit(path).query))
+        return status, text
+
+    def _fields(self, project: str, dataset: str, table: str, known: Any) -> list[Any]:
+        """Return a table's columns, where its emulator has them as they were before an ALTER."""
+        fields: list[Any] = known.get("schema", {}).get("fields", [])
+        if (dataset, table) not in self.jobs.altered:
+            return fields
+        sql = f"SELECT * FROM `{dataset}`.`{table}` LIMIT 0"  # noqa: S608  a name
+        done = self.emulator.run(project, {"query": {"query": sql, "useLegacySql": False}})
+        path = f"{_API}{project}/queries/{done['jobReference']['jobId']}"
+        _, text = self.emulator.send("GET", path)
+        by_name = {one["name"]: one for one in fields}
+        now = json.loads(text)["schema"]["fields"]
+        return [
+            one | {"description": by_name.get(one["name"], {}).get("description", "")}
+            for one in now
+        ]
+
+    def _rows(self, project: str, table: str, words: dict[str, list[str]]) -> tuple[int, bytes]:
+        """Answer all rows of a table, by a query: of a table that was replaced its emulator lists
+        the former columns."""
+        if words.keys() - {"prettyPrint", "formatOptions.useInt64Timestamp", "location"}:
+            raise unsupported(f"pages of rows: {sorted(words)}")
+        config = {"query": f"SELECT * FROM {table}", "useLegacySql": False}  # noqa: S608  a name
+        done = self.emulator.run(project, {"query": config})
+        name = done["jobReference"]["jobId"]
+        query = "formatOptions.useInt64Timestamp=true"
+        _, text = self.emulator.send("GET", f"{_API}{project}/queries/{name}?{query}")
+        found = json.loads(text)
+        return _json({"rows": found.get("rows", []), "totalRows": found.get("totalRows", "0")})
+
 
 class _Handler(QuietHandler):
     """One request after another."""
@@ -171,6 +215,10 @@ class _Handler(QuietHandler):
                 made = Upload(json.loads(body), None)
                 self._note(made.job_id)
                 return _json(front.insert(project, made))
+            case ("GET", project, "jobs") if parse_qs(query).get("parentJobId"):
+                self._note(None)
+                (parent,) = parse_qs(query)["parentJobId"]
+                return _json({"jobs": front.jobs.children(project, parent)})
             case ("GET", project, "jobs", name):
                 self._note(name)
                 return _json(front.poll(project, name).resource)
@@ -182,7 +230,7 @@ class _Handler(QuietHandler):
                 return front.results(project, name, query)
             case (_, _, "datasets", *_) if not upload:
                 self._note(None)
-                return front.emulator.send(self.command, self.path, body or None)
+                return front.passed_on(self.command, self.path, body or None)
         self._note(None)
         raise unsupported(f"{self.command} {path}")
 

@@ -18,6 +18,7 @@ from typing import Any
 from tests.support.bigquery.answers import HttpError, JobError, unsupported
 from tests.support.bigquery.emulator import Emulator
 from tests.support.bigquery.loads import Load
+from tests.support.bigquery.merge_counts import KINDS
 from tests.support.bigquery.statements import Script
 
 _DML = {
@@ -79,6 +80,12 @@ class Jobs:
     def __init__(self, emulator: Emulator, folder: Path) -> None:
         self._emulator, self._folder = emulator, folder
         self._jobs: dict[tuple[str, str], Job] = {}
+        self.altered: set[tuple[str, str]] = set()
+        """The tables whose columns a statement has changed: its emulator describes the former."""
+        self._children: dict[tuple[str, str], list[dict[str, str]]] = {}
+        self.modified: dict[tuple[str, str], int] = {}
+        """When a table was last changed by a job, in milliseconds, by dataset and name: its
+        emulator does not know."""
         self._turn = threading.RLock()
 
     def insert(
@@ -125,6 +132,28 @@ class Jobs:
                 if known == name:
                     job.finish()
 
+    def children(self, project: str, name: str) -> list[dict[str, Any]]:
+        """Return the jobs of the MERGEs of a script; of its other statements nothing is known."""
+        found = []
+        for at, counts in enumerate(self._children.get((project, name), [])):
+            query = {"query": "", "useLegacySql": False}
+            job = Job(project, f"script_job_{name}_{at}", {"jobType": "QUERY", "query": query},
+                      dict, 0, "DONE")  # fmt: skip
+            kept = {"statementType": "MERGE", "dmlStats": counts}
+            job.statistics = {"query": kept, "parentJobId": name, "endTime": _now()}
+            found.append(job.resource)
+        return found
+
+    def _counted(self, project: str, sql: str) -> dict[str, str]:
+        """Return what a MERGE is to do, by the query that counts it."""
+        config = {"query": sql, "useLegacySql": False}
+        done = self._emulator.run(project, {"query": config})
+        name = done["jobReference"]["jobId"]
+        path = f"/bigquery/v2/projects/{project}/queries/{name}"
+        _, text = self._emulator.send("GET", path)
+        (row,) = json.loads(text)["rows"]
+        return dict(zip(KINDS.values(), (one["v"] for one in row["f"]), strict=True))
+
     def cancel(self, project: str, name: str) -> dict[str, Any]:
         """Cancel a job that has not ended; return it."""
         with self._turn:
@@ -156,13 +185,19 @@ class Jobs:
 
     def _query(self, project: str, name: str, configuration: dict[str, Any]) -> dict[str, Any]:
         query = configuration["query"]
-        script = Script(query["query"])
+        script = Script(query["query"], name)
         if (guard := script.guard()) is not None:
             self._emulator.run(project, {"query": {**query, "query": guard}})
+        children = [self._counted(project, one) for one in script.countings()]
         inner = {"query": {**query, "query": script.emulated()}}
         answer = self._emulator.run(project, inner, name)
         if "destinationTable" in answer["configuration"]["query"]:
             query["destinationTable"] = answer["configuration"]["query"]["destinationTable"]
+        self._children[project, name] = children
+        for written, kind in script.written():
+            self.modified[written] = int(_now())
+            if kind == "AlterTableStatement":
+                self.altered.add(written)
         statistics: dict[str, Any] = answer["statistics"]["query"]
         return {"query": _with_counts(statistics)}
 

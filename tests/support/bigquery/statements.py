@@ -13,6 +13,7 @@ from zetasql.wasi._pb2.zetasql.parser import ast_enums_pb2 as enums
 
 from tests.support.bigquery.answers import JobError, unsupported
 from tests.support.bigquery.language import descendants, kind_of, parse, span
+from tests.support.bigquery.merge_counts import counting
 from tests.support.bigquery.zetasql_service import ZetaSqlError
 
 SEVERAL_ROWS = "UPDATE/MERGE must match at most one source row for each target row"
@@ -33,6 +34,15 @@ def known(kind: str) -> str:
     return kind
 
 
+_WRITES = {
+    "AlterTableStatement": "path",
+    "CreateTableStatement": "name",
+    "DeleteStatement": "target_path",
+    "InsertStatement": "target_path",
+    "MergeStatement": "target_path",
+    "UpdateStatement": "target_path",
+}
+"""The statements that write or declare a table, and where they name it."""
 _UNKNOWN = {
     "CallStatement",
     "CreateProcedureStatement",
@@ -43,10 +53,10 @@ _UNKNOWN = {
 
 
 class Script:
-    """A query job's SQL; JobError when ZetaSQL cannot parse it."""
+    """The SQL of the query job ``job_id``; JobError when ZetaSQL cannot parse it."""
 
-    def __init__(self, sql: str) -> None:
-        self._sql = sql.encode()
+    def __init__(self, sql: str, job_id: str = "") -> None:
+        self._sql, self._job_id = sql.encode(), job_id
         try:
             self._statements = parse(sql)
         except ZetaSqlError as error:
@@ -61,6 +71,35 @@ class Script:
         """Return the query in front of the only statement, if it is a MERGE that needs one."""
         return self._guard(self._statements[0]) if self.alone == "MergeStatement" else None
 
+    def countings(self) -> list[str]:
+        """Return the queries that count what each MERGE of a script is to do, before it does."""
+        if self.alone:
+            return []
+        merges = [
+            node
+            for top in self._statements
+            for node in descendants(top)
+            if kind_of(node) == "MergeStatement"
+        ]
+        return [counting(one, self._alias(one), self._text) for one in merges]
+
+    def _alias(self, merge: Any) -> str:
+        if merge.HasField("alias"):
+            return str(merge.alias.identifier.id_string)
+        return str(merge.target_path.names[-1].id_string.rpartition(".")[2])
+
+    def written(self) -> Iterator[tuple[tuple[str, str], str]]:
+        """Yield the dataset and the name of each table that its statements write or declare, and
+        the kind of the statement."""
+        for top in self._statements:
+            for node in descendants(top):
+                kind = kind_of(node)
+                if (field := _WRITES.get(kind)) is not None:
+                    while field not in node.DESCRIPTOR.fields_by_name:
+                        node = node.parent
+                    names = self._text(getattr(node, field)).replace("`", "").split(".")
+                    yield (names[-2], names[-1]), kind
+
     def emulated(self) -> str:
         """Return what the emulator is to run instead, without the guard of the only statement."""
         edits = sorted(self._edits(), key=lambda edit: edit[0].start)
@@ -74,6 +113,7 @@ class Script:
         changed: Mapping[str, Callable[[Any], str]] = {
             "AssertStatement": self._assertion,
             "RaiseStatement": self._failure,
+            "SystemVariableExpr": self._variable,
         }
         for top in self._statements:
             for node in descendants(top):
@@ -97,10 +137,7 @@ class Script:
         clauses = [one for one in merge.when_clauses.clause_list if one.match_type == _MATCHED]
         if not clauses:
             return None
-        if merge.HasField("alias"):
-            name = merge.alias.identifier.id_string
-        else:
-            name = merge.target_path.names[-1].id_string.rpartition(".")[2]
+        name = self._alias(merge)
         used = " OR ".join(
             f"({self._text(one.search_condition)})" if one.HasField("search_condition") else "TRUE"
             for one in clauses
@@ -125,6 +162,11 @@ class Script:
         if not node.HasField("message"):
             raise unsupported("RAISE without a message")
         return f"SELECT ERROR({self._text(node.message)})"
+
+    def _variable(self, node: Any) -> str:
+        if self._text(node) != "@@script.job_id":
+            raise unsupported(self._text(node))
+        return f"'{self._job_id}'"
 
     def _with_comma(self, place: slice) -> slice:
         """Return ``place`` with the comma before it, or after it where it is the first."""

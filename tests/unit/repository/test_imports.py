@@ -52,6 +52,7 @@ PACKAGES: Mapping[str, frozenset[str]] = {
 POOL = frozenset({"concurrent.futures"})
 PROGRAM = frozenset({"argparse", "sys"})
 SETTINGS_FILE = frozenset({"tomllib"})
+GOOGLE = frozenset({"google.api_core.exceptions", "google.cloud.bigquery"})
 MODULES: Mapping[str, frozenset[str]] = {
     # Files, programs and versions of this machine, for jobs that run here.
     "tideline.cache": frozenset({"os", "pathlib", "shutil", "subprocess"}),
@@ -97,6 +98,20 @@ MODULES: Mapping[str, frozenset[str]] = {
         {"pyiceberg.catalog", "pyiceberg.exceptions", "pyiceberg.table"}
     ),
     "tideline.warehouse.iceberg.reader": frozenset({"pydantic"}),
+    "tideline.warehouse.bigquery.client": frozenset(
+        {
+            "google.api_core.client_options",
+            "google.api_core.exceptions",
+            "google.auth",
+            "google.auth.credentials",
+            "google.auth.exceptions",
+            "google.cloud.bigquery",
+            "requests.exceptions",
+        }
+    ),
+    "tideline.warehouse.bigquery.log": frozenset(
+        {"google.api_core.exceptions", "google.cloud.bigquery"}
+    ),
     "tideline.warehouse.job_jars": frozenset({"pathlib"}),
     # Objects are read at the same time; the planner runs in no simulator.
     "tideline.planner.chain_end": frozenset({"threading"}),
@@ -141,6 +156,18 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_spark.entry": frozenset({"sys"}),
     "tideline_spark.executors": frozenset({"time"}),
     "tideline_spark.failures": frozenset({"pathlib", "traceback"}),
+    # Other warehouses' SQL and clients.
+    "tideline_spark.dialects.base": frozenset({"sqlglot"}),
+    "tideline_spark.dialects.bigquery": frozenset({"sqlglot"}),
+    "tideline_spark.formats.bigquery.access": GOOGLE,
+    "tideline_spark.formats.bigquery.description": GOOGLE,
+    "tideline_spark.formats.bigquery.format": frozenset({"importlib.util"}),
+    "tideline_spark.formats.bigquery.jobs": GOOGLE,
+    "tideline_spark.formats.bigquery.reading": frozenset(
+        {"pathlib", "pyarrow", "shutil", "tempfile"}
+    ),
+    "tideline_spark.formats.bigquery.staging": GOOGLE
+    | {"pathlib", "secrets", "shutil", "tempfile"},
     "tideline_spark.local_parts": frozenset({"pyarrow"}),
     "tideline_spark.maintain": PROGRAM | {"time"},
     "tideline_spark.merge": PROGRAM | POOL | {"time"},

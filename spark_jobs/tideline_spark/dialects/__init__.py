@@ -1,0 +1,1 @@
+"""Other warehouses' SQL for the expressions that jobs write in Spark's."""

@@ -1,0 +1,35 @@
+"""BigQuery as a table format of the jobs."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from pyspark.sql import SparkSession
+
+from tideline.cluster_spark import is_cluster
+from tideline.contract.errors import Misconfigured
+from tideline.warehouse.bigquery.names import PLACE_SETTING
+from tideline_spark.formats.base import TableFormat
+from tideline_spark.formats.bigquery.jobs import OVERTAKEN
+from tideline_spark.formats.bigquery.table import BigQueryTarget
+
+
+def _check(session: SparkSession) -> None:
+    """Check for the libraries, and for a Spark whose files its driver sees."""
+    missing = [name for name in ("google.cloud.bigquery", "sqlglot") if find_spec(name) is None]
+    if missing:
+        raise Misconfigured(
+            f"{', '.join(missing)} is not installed here, which BigQuery tables need",
+            hint="pip install 'tideline-cdc[bigquery]'",
+        )
+    if is_cluster(str(session.sparkContext.master)):
+        raise Misconfigured(
+            "rows for BigQuery are uploaded by Spark's driver, which does not have those of a"
+            " cluster's executors",
+            hint='set merge.master = "local[2]": the MERGE itself runs in BigQuery',
+        )
+
+
+BIGQUERY = TableFormat(
+    open=BigQueryTarget, marker=PLACE_SETTING, conflicts=(OVERTAKEN,), check=_check, firm=False
+)

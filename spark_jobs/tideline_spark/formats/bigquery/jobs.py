@@ -1,0 +1,119 @@
+"""Jobs of BigQuery's that run once, whatever becomes of the answer.
+
+A job's id is made from what it does. So a request whose answer was lost is sent again without harm:
+BigQuery answers that there is such a job, which is then waited for. Where a job failed for a reason
+that may pass, the next one has another id; of two runs that try it again one makes it, and the
+other waits for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+
+from tideline.contract.errors import TidelineError
+from tideline.warehouse.bigquery.client import BigQueryPlace, asking, refused
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client, LoadJob, QueryJob
+
+OVERTAKEN = "TIDELINE_TARGET_OVERTAKEN"
+"""In the text of what is raised where another run was faster, and of scripts that find it."""
+_RACES = (OVERTAKEN, "concurrent update", "Could not serialize access")
+_TRIES_MAX = 4
+_PASSING = frozenset(
+    {"backendError", "internalError", "jobBackendError", "jobInternalError", "rateLimitExceeded"}
+)
+"""Reasons for which a job may run at another time.
+
+https://cloud.google.com/bigquery/docs/error-messages
+"""
+
+
+class TargetOvertaken(PySparkException):
+    """Another writer of the table was faster."""
+
+    def __init__(self) -> None:
+        super().__init__(f"[{OVERTAKEN}] another writer of the table was faster")
+
+
+class JobFailed(Exception):
+    """The job has ended without having changed anything; ``error`` says why."""
+
+    def __init__(self, error: TidelineError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def job_name(*parts: object) -> str:
+    """Return the beginning of the ids of a job that does what ``parts`` name."""
+    text = "\0".join(map(str, parts))
+    return f"tideline-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
+
+
+class Jobs:
+    """The jobs of one client; ``labels`` are theirs."""
+
+    def __init__(self, client: Client, place: BigQueryPlace, labels: dict[str, str]) -> None:
+        self._client, self._place, self._labels = client, place, labels
+
+    def run(self, name: str, sql: str, doing: str) -> QueryJob:
+        """Run ``sql`` as the job ``name``, unless it has run; return the job, which has ended.
+
+        Raises TargetOvertaken where it found another run's commit, or met one; JobFailed where it
+        was refused or failed, for good; Unavailable where its end is not known.
+        """
+        # heavy: only pipelines with BigQuery tables need it
+        from google.cloud.bigquery import QueryJobConfig
+
+        config = QueryJobConfig(
+            maximum_bytes_billed=self._place.maximum_bytes_billed, labels=self._labels
+        )
+        once: Any = {"job_retry": None}
+
+        def begin(job_id: str) -> QueryJob:
+            return self._client.query(sql, job_config=config, job_id=job_id, **once)
+
+        job: QueryJob = self._to_its_end(name, begin, doing)
+        return job
+
+    def load(self, name: str, file: Any, size: int, table: str, config: Any) -> LoadJob:
+        """Load a file's rows as the job ``name``, unless that was done. Raises as `run` does."""
+
+        def begin(job_id: str) -> LoadJob:
+            return self._client.load_table_from_file(
+                file, table, rewind=True, size=size, job_id=job_id, job_config=config
+            )
+
+        job: LoadJob = self._to_its_end(name, begin, f"to load rows for {table}")
+        return job
+
+    def _to_its_end(self, name: str, begin: Callable[[str], Any], doing: str) -> Any:
+        # heavy: as above
+        from google.api_core.exceptions import Conflict, GoogleAPICallError
+
+        reason = ""
+        for at in range(_TRIES_MAX):
+            job_id = f"{name}-{at}"
+            with asking(doing):
+                try:
+                    job = begin(job_id)
+                except Conflict:
+                    job = self._client.get_job(job_id)
+                try:
+                    once: Any = {} if job.job_type == "load" else {"job_retry": None}
+                    job.result(**once)
+                except GoogleAPICallError:
+                    if job.error_result is None:  # The question was refused, not the job.
+                        raise
+            if job.error_result is None:
+                return job
+            if any(text in job.error_result.get("message", "") for text in _RACES):
+                raise TargetOvertaken
+            reason = str(job.error_result.get("reason"))
+            if reason not in _PASSING:
+                break
+        raise JobFailed(refused(reason, f"{doing} (job {job_id})"))

@@ -1,0 +1,52 @@
+"""Partitions and clusters of a BigQuery table.
+
+https://cloud.google.com/bigquery/docs/clustered-tables
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pyspark.sql import types
+
+from tideline.contract.change_log import BATCH
+from tideline.contract.errors import Misconfigured
+from tideline.contract.table_layout import CLUSTERING_COLUMNS_MAX, TableLayout
+from tideline_spark.dialects.bigquery import BigQuery
+
+_QUOTE = BigQuery().quote
+_BATCHES = (BATCH,)
+"""The partitions of a log of changes; there are more of them than a table here may have."""
+_NOT_CLUSTERED = (
+    types.FloatType,
+    types.DoubleType,
+    types.BinaryType,
+    types.ArrayType,
+    types.MapType,
+)
+
+
+def laid_out(schema: types.StructType, layout: TableLayout, key: Collection[str]) -> str:
+    """Return the clauses of a new table: partitioned and clustered as ``layout`` says; else
+    clustered by its ``key``, so that a MERGE reads less than the whole table.
+
+    Raises Misconfigured for partitions that BigQuery does not have.
+    """
+    clauses = ""
+    if layout.partition_by == _BATCHES:
+        layout, key = TableLayout(), _BATCHES
+    if layout.partition_by:
+        clauses = f" PARTITION BY {_partition(schema, layout.partition_by)}"
+    wanted = layout.cluster_by or tuple(key)
+    names = [name for name in wanted if not isinstance(schema[name].dataType, _NOT_CLUSTERED)]
+    names = names[:CLUSTERING_COLUMNS_MAX]
+    return clauses + (f" CLUSTER BY {', '.join(map(_QUOTE, names))}" if names else "")
+
+
+def _partition(schema: types.StructType, names: tuple[str, ...]) -> str:
+    if len(names) == 1 and isinstance(schema[names[0]].dataType, types.DateType):
+        return _QUOTE(names[0])
+    raise Misconfigured(
+        f"BigQuery cannot partition a table by {', '.join(map(repr, names))}",
+        hint="name one column of dates in partition_by, or use cluster_by (docs/BIGQUERY.md)",
+    )

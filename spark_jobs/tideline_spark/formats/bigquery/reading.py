@@ -1,0 +1,69 @@
+"""Reads rows of BigQuery into Spark: through Google's client into files, which Spark reads."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, types
+
+from tideline.warehouse.bigquery.client import asking
+from tideline_spark.formats.bigquery.access import BigQueryAccess
+from tideline_spark.formats.bigquery.types import from_bigquery
+from tideline_spark.schemas import no_rows
+from tideline_spark.scratch import scratch_of
+
+
+class Reading:
+    """What one target has read; its files are removed with its session, which frames hold."""
+
+    def __init__(self, access: BigQueryAccess) -> None:
+        self._access = access
+        self._folder: Path | None = None
+
+    def frame(self, rows: Any, schema: types.StructType) -> DataFrame:
+        """Return the rows of Google's iterator ``rows``, all read before this returns."""
+        path = self._new_file()
+        with asking(f"to read rows of {self._access.name}"):
+            count = _written(path, rows.to_arrow_iterable(), schema)
+        session = self._access.session
+        if not count:
+            return no_rows(session, schema)
+        read = session.read.parquet(str(path))
+        return read.select(*(from_bigquery(one.name, one.dataType) for one in schema.fields))
+
+    def _new_file(self) -> Path:
+        if self._folder is None:
+            place = scratch_of(self._access.session)
+            self._folder = Path(tempfile.mkdtemp(prefix="tideline-read-", dir=place))
+            weakref.finalize(self._access.session, shutil.rmtree, self._folder, ignore_errors=True)
+        return self._folder / f"{len(list(self._folder.iterdir()))}.parquet"
+
+
+def _written(path: Path, batches: Iterable[pa.RecordBatch], schema: types.StructType) -> int:
+    """Write batches to one file; return how many rows there were."""
+    decimals = {
+        one.name: pa.decimal128(one.dataType.precision, one.dataType.scale)
+        for one in schema.fields
+        if isinstance(one.dataType, types.DecimalType)
+    }
+    writer: pq.ParquetWriter | None = None
+    count = 0
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        for name, kind in decimals.items():
+            at = table.column_names.index(name)
+            table = table.set_column(at, name, table.column(at).cast(kind))
+        if writer is None:
+            writer = pq.ParquetWriter(path, table.schema)
+        writer.write_table(table)
+        count += table.num_rows
+    if writer is not None:
+        writer.close()
+    return count

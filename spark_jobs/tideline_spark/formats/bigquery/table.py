@@ -1,0 +1,265 @@
+# ruff: noqa: S608  statements are made of quoted names, literals and our own expressions
+"""A BigQuery table as a target: the commits that we make.
+
+Spark reads and folds the parts. The rows that come of it are staged, and a script brings them to
+the table in BigQuery, in the same commit as the applied number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame, SparkSession, types
+
+from tideline.contract.errors import InvariantBroken, Misconfigured
+from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
+from tideline.contract.plan import CommitMetadata, TablePlan
+from tideline.contract.table_layout import NO_LAYOUT, TableLayout
+from tideline.warehouse.bigquery.client import asking
+from tideline.warehouse.bigquery.log import TableLog, ended_ms
+from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess, after
+from tideline_spark.formats.bigquery.columns import BigQueryColumns
+from tideline_spark.formats.bigquery.counts import rows_changed
+from tideline_spark.formats.bigquery.description import BigQueryDescription
+from tideline_spark.formats.bigquery.files import BigQueryFiles
+from tideline_spark.formats.bigquery.jobs import TargetOvertaken
+from tideline_spark.formats.bigquery.layout import laid_out
+from tideline_spark.formats.bigquery.reading import Reading
+from tideline_spark.formats.bigquery.staging import staged
+from tideline_spark.formats.bigquery.types import bigquery_type, check_names
+from tideline_spark.formats.bigquery.version import BigQueryVersion, columns_json, columns_of
+from tideline_spark.formats.state import RowCounts, TargetSnapshot
+from tideline_spark.formats.statements import RowMerge
+
+_OURS = "tideline."
+
+
+class BigQueryTarget:
+    """See `Target`."""
+
+    def __init__(self, session: SparkSession, url: str) -> None:
+        self._session = session
+        self._access = BigQueryAccess(session, url)
+        self._reading = Reading(self._access)
+        self.schema = BigQueryColumns(self._access)
+        self.description = BigQueryDescription(self._access)
+        self.files = BigQueryFiles(self._access)
+
+    def look(self) -> BigQueryVersion:
+        """See `Target`."""
+        return BigQueryVersion(self._access.read())
+
+    def snapshot(self) -> TargetSnapshot:
+        """See `Target`."""
+        return self.look().snapshot()
+
+    def newest(self) -> int:
+        """See `Target`."""
+        return self._access.read().version
+
+    def rows(self, version: int | None = None) -> DataFrame:
+        """See `Target`. All rows are read at once, into files of the driver's."""
+        log, client, name = self._access.read(), self._access.client, self._access.name
+        if log.table is None or not log.exists:
+            raise InvariantBroken(f"the table {name} is gone")
+        schema = columns_of(log)
+        if version is None or version == log.version:
+            with asking(f"to read rows of {name}"):
+                return self._reading.frame(client.list_rows(log.table), schema)
+        commit = log.at(version)
+        if commit is None:
+            raise InvariantBroken(f"version {version} of {name} is not in its log")
+        at = 1_000 * ended_ms(client, commit) if commit.job else commit.at_us
+        columns = commit.entry.columns
+        listed = ", ".join(map(DIALECT.quote, columns))
+        moment = datetime.fromtimestamp(at / 1_000_000, UTC).isoformat()
+        relation = f"{name.sql} FOR SYSTEM_TIME AS OF TIMESTAMP {DIALECT.literal(moment)}"
+        sql = f"SELECT {listed} FROM {relation}"
+        with asking(f"to read rows of {name}"):
+            found = client.query(sql).result()
+        fields = [
+            types.StructField(one, types._parse_datatype_json_value(kind))
+            for one, kind in columns.items()
+        ]
+        return self._reading.frame(found, types.StructType(fields))
+
+    def commits(self, version: int) -> Iterator[TableCommit]:
+        """See `Target`."""
+        return self._access.read().table_commits(version)
+
+    def since_ours(self, commits: Iterable[TableCommit], app_id: str) -> SinceOurs:
+        """See `Target`."""
+        return since_ours(commits, app_id)
+
+    def create(
+        self,
+        view: str,
+        plan: TablePlan,
+        properties: Mapping[str, str],
+        commit_metadata: CommitMetadata,
+        layout: TableLayout = NO_LAYOUT,
+    ) -> RowCounts | None:
+        """See `Target`."""
+        log = self._access.make_log()
+        if log.exists and not plan.replace:
+            raise TargetOvertaken
+        if log.table is not None and log.newest is None:
+            raise Misconfigured(
+                f"{self._access.name} is a table that Tideline has not made",
+                hint="nothing was done to it; remove or rename it, or set"
+                " warehouse.bigquery.dataset_prefix",
+            )
+        if plan.replace and _has_applied(log, commit_metadata):
+            return None
+        rows = self._session.table(view)
+        made = self._make(log, rows, properties, commit_metadata, layout, plan.schema.key)
+        return RowCounts(made)
+
+    def replace(
+        self,
+        view: str,
+        properties: Mapping[str, str],
+        commit_metadata: CommitMetadata,
+        layout: TableLayout,
+    ) -> int | None:
+        """See `Target`."""
+        log = self._access.read()
+        if not log.exists or _has_applied(log, commit_metadata):
+            return None
+        self._make(log, self._session.table(view), properties, commit_metadata, layout, ())
+        return self.newest()
+
+    def _make(
+        self,
+        log: TableLog,
+        rows: DataFrame,
+        properties: Mapping[str, str],
+        commit_metadata: CommitMetadata,
+        layout: TableLayout,
+        key: Collection[str],
+    ) -> int:
+        """Make or replace the table from ``rows``; return how many there are."""
+        check_names(rows.schema)
+        how = laid_out(rows.schema, layout, key)
+        with staged(self._access, rows) as found:
+            listed = ", ".join(
+                f"CAST({DIALECT.quote(one.name)} AS {bigquery_type(one.dataType)})"
+                f" AS {DIALECT.quote(one.name)}"
+                for one in rows.schema.fields
+            )
+            columns = ", ".join(
+                f"{DIALECT.quote(one.name)} {bigquery_type(one.dataType)}"
+                for one in rows.schema.fields
+            )
+            labels = ", ".join(
+                f"({DIALECT.literal(k)}, {DIALECT.literal(v)})"
+                for k, v in self._access.labels.items()
+            )
+            entry = after(
+                log,
+                commit_metadata,
+                "CREATE OR REPLACE TABLE",
+                changes_data=True,
+                numbers={commit_metadata.app_id: commit_metadata.to_manifest},
+                properties=dict(properties),
+                columns=columns_json(rows.schema),
+                rows_written=found.rows,
+            )
+            sql = (
+                f"CREATE OR REPLACE TABLE {self._access.name.sql} ({columns}){how}"
+                f" OPTIONS (labels = [{labels}]) AS SELECT {listed} FROM {found.sql}"
+            )
+            now = self._access.declare(log, sql, entry, "to make the table")
+        made = now.newest
+        if made is None or made.entry != entry:
+            raise TargetOvertaken
+        return found.rows
+
+    def overwrite(
+        self, rows: DataFrame, covered: str, commit_metadata: CommitMetadata
+    ) -> RowCounts | None:
+        """See `Target`."""
+        log = self._access.read()
+        if not log.exists or _has_applied(log, commit_metadata):
+            return None
+        table, listed = self._access.name.sql, ", ".join(map(DIALECT.quote, rows.columns))
+        with staged(self._access, rows) as found:
+            statements = [
+                f"DELETE FROM {table} WHERE {DIALECT.expression(covered)}",
+                f"INSERT {table} ({listed}) SELECT {listed} FROM {found.sql}",
+            ]
+            self._commit(log, statements, commit_metadata, "OVERWRITE", moves=True)
+        return RowCounts(found.rows)
+
+    def merge(
+        self, rows: RowMerge, commit_metadata: CommitMetadata, *, still: bool = False
+    ) -> RowCounts | None:
+        """See `Target`."""
+        log = self._access.read()
+        if not log.exists or _has_applied(log, commit_metadata):
+            return None
+        return self._merge(log, rows, commit_metadata, moves=True)
+
+    def repair(self, rows: RowMerge, commit_metadata: CommitMetadata) -> None:
+        """See `Target`."""
+        self._merge(self._access.read(), rows, commit_metadata, moves=False)
+
+    def _merge(
+        self, log: TableLog, rows: RowMerge, commit_metadata: CommitMetadata, *, moves: bool
+    ) -> RowCounts:
+        with staged(self._access, self._session.table(rows.source)) as found:
+            translated = replace(DIALECT.merge(rows), source=found.sql)
+            sql = translated.sql(self._access.name.sql, "")
+            job = self._commit(log, [sql], commit_metadata, "MERGE", moves=moves)
+        return rows_changed(self._access, job)
+
+    def _commit(
+        self,
+        log: TableLog,
+        statements: list[str],
+        commit_metadata: CommitMetadata,
+        operation: str,
+        *,
+        moves: bool,
+    ) -> object:
+        numbers = {commit_metadata.app_id: commit_metadata.to_manifest} if moves else {}
+        entry = after(log, commit_metadata, operation, changes_data=True, numbers=numbers)
+        return self._access.commit(log, statements, entry, "to merge rows")
+
+    def properties_after_swap(
+        self,
+        live: Mapping[str, str],
+        rebuilt: Mapping[str, str],
+        without: Collection[str] = (),
+    ) -> dict[str, str]:
+        """See `Target`."""
+        return {name: value for name, value in live.items() if not name.startswith(_OURS)}
+
+    def remove(self) -> None:
+        """See `Target`."""
+        client, name = self._access.client, self._access.name
+        with asking(f"to remove {name}"):
+            for one in (name, name.log):
+                client.delete_table(str(one), not_found_ok=True)
+
+    def set_property(self, name: str, value: str | None) -> None:
+        """See `Target`."""
+        log = self._access.read()
+        newest = log.newest if log.exists else None
+        properties = {} if newest is None else dict(newest.entry.properties)
+        properties.pop(name, None)
+        properties |= {} if value is None else {name: value}
+        entry = after(log, None, "SET PROPERTIES", modified=log.looked_ms, properties=properties)
+        self._access.commit(log, [], entry, "to set a property")
+
+    def admit_readers(self, without: Collection[str] = ()) -> bool:
+        """See `Target`: no reader lacks anything."""
+        return False
+
+
+def _has_applied(log: TableLog, commit_metadata: CommitMetadata) -> bool:
+    newest = log.newest if log.exists else None
+    applied = {} if newest is None else newest.entry.applied
+    return applied.get(commit_metadata.app_id, -1) >= commit_metadata.to_manifest

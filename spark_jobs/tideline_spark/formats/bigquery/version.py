@@ -1,0 +1,60 @@
+"""A version of a BigQuery table, from its log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import types
+
+from tideline.warehouse.bigquery.log import TableLog
+from tideline_spark.formats.bigquery.types import spark_type
+from tideline_spark.formats.state import TargetSnapshot, TargetVersion
+
+
+def columns_of(log: TableLog) -> types.StructType:
+    """Return the table's columns as they are now. Raises Misconfigured for a type that we do not
+    make."""
+    newest, table = log.newest, log.table
+    if newest is None or table is None:
+        return types.StructType([])
+    known = {
+        name: types._parse_datatype_json_value(kind) for name, kind in newest.entry.columns.items()
+    }
+    return types.StructType(
+        [
+            types.StructField(
+                one.name, spark_type(one, known.get(one.name)), one.mode != "REQUIRED"
+            )
+            for one in table.schema
+        ]
+    )
+
+
+def columns_json(schema: types.StructType) -> dict[str, Any]:
+    """Return columns as `Entry` has them."""
+    return {one.name: one.dataType.jsonValue() for one in schema.fields}
+
+
+class BigQueryVersion(TargetVersion):
+    """See `TargetVersion`."""
+
+    def __init__(self, log: TableLog) -> None:
+        self.log = log
+        super().__init__(log.version, log.table_commits)
+
+    def stored_bytes(self) -> int:
+        """See `TargetVersion`."""
+        return 0 if self.log.table is None else int(self.log.table.num_bytes or 0)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """See `TargetVersion`."""
+        newest = self.log.newest if self.log.exists else None
+        return {} if newest is None else newest.entry.properties
+
+    def snapshot(self) -> TargetSnapshot:
+        """See `TargetVersion`."""
+        newest = self.log.newest if self.log.exists else None
+        applied = {} if newest is None else newest.entry.applied
+        return TargetSnapshot(self.number, applied, self.properties, columns_of(self.log))
