@@ -22,6 +22,7 @@ pytest_plugins = [
     "tests.fixtures.bigquery",
     "tests.fixtures.blocks",
     "tests.fixtures.catalogs",
+    "tests.fixtures.iceberg_catalogs",
 ]
 
 

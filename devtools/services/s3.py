@@ -29,6 +29,7 @@ from tideline.contract.errors import Misconfigured, Unavailable
 _LAUNCHES = 3
 REGION = "us-east-1"
 _PROBE_KEY = "tideline-ready"
+_CATALOG_PORT = "s3.port.iceberg"
 _INNER_PORTS = (
     "admin.port",
     "admin.port.grpc",
@@ -52,7 +53,9 @@ class S3Server(LoopbackServer):
     """One server with the ``buckets`` it is asked for.
 
     ``endpoint``, ``access_key_id`` and ``secret_access_key`` are what a client needs; buckets are
-    addressed by path. Data stays in ``directory`` across restarts.
+    addressed by path. Data stays in ``directory`` across restarts. With ``table_bucket`` it serves
+    the Iceberg REST catalog of that bucket at ``catalog_url``, for clients with the same keys as id
+    and secret.
     """
 
     def __init__(
@@ -61,18 +64,25 @@ class S3Server(LoopbackServer):
         *,
         port: int | None = None,
         buckets: Sequence[str] = ("tideline",),
+        table_bucket: str = "",
         name: str = "s3",
     ) -> None:
         super().__init__(directory, port=port, name=name)
         self._buckets = tuple(buckets)
+        self._table_bucket = table_bucket
         self._holds_probe = False
-        self._inner = {option: free_port() for option in _INNER_PORTS}
+        self._inner = self._free_ports()
         self.access_key_id = "tideline"
         self.secret_access_key = secrets.token_hex(20)
 
     @property
     def endpoint(self) -> str:
         return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def catalog_url(self) -> str:
+        """The address of the Iceberg REST catalog, where one is served."""
+        return f"http://{LOOPBACK}:{self._inner[_CATALOG_PORT]}"
 
     @property
     def access(self) -> dict[str, Any]:
@@ -105,7 +115,7 @@ class S3Server(LoopbackServer):
                 # program may only show it by never being ready.
                 if attempt == _LAUNCHES - 1:
                     raise
-                self._inner = {option: free_port() for option in _INNER_PORTS}
+                self._inner = self._free_ports()
                 if not self._fixed_port:
                     self.port = free_port()
         self._holds_probe = True
@@ -130,7 +140,7 @@ class S3Server(LoopbackServer):
             "s3.config": str(self._write_identities()),
             "s3.autoCreateBucket": "false",
             "s3.iam": "false",
-            "s3.port.iceberg": 0,
+            _CATALOG_PORT: 0,
             "s3.port.lance": 0,
             "admin.ui": "false",
             "webdav": "false",
@@ -139,10 +149,15 @@ class S3Server(LoopbackServer):
             # that is little, a bucket that is made later has none, and refuses every object.
             "volume.max": 10_000,
             "bucket": ",".join(self._buckets),
+            **({"tableBucket": self._table_bucket} if self._table_bucket else {}),
             **self._inner,
         }
         words = [f"-{option}={value}" for option, value in options.items()]
         return [str(binary()), "-logtostderr=true", "mini", *words]
+
+    def _free_ports(self) -> dict[str, int]:
+        options = (*_INNER_PORTS, *([_CATALOG_PORT] if self._table_bucket else ()))
+        return {option: free_port() for option in options}
 
     def _write_identities(self) -> Path:
         """Write the server's accounts to a file: a command line can be read by every user."""

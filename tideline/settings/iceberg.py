@@ -9,13 +9,16 @@ from urllib.parse import unquote
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tideline.contract.errors import Misconfigured
-from tideline.settings.addresses import check_host, split_url
+from tideline.settings.addresses import check_host, query_of, split_url
 from tideline.settings.base import Effect, Section
 from tideline.settings.secrets import known, secret_of
 
 IcebergCatalogKind = Literal["jdbc", "rest", "glue", "hive"]
 
 _KEY = "warehouse.iceberg"
+_TLS = ("sslmode", "sslrootcert")
+"""What may stand behind the ``?`` of a PostgreSQL's url: both clients know these names."""
+_OF_REST = ("oauth2_url", "scope")
 _URLS = {
     "jdbc": (("sqlite", "postgresql"), "postgresql://host:5432/database, or sqlite:///path"),
     "rest": (("https", "http"), "https://host"),
@@ -33,13 +36,14 @@ class IcebergSettings(Section):
     """`jdbc` (a database), `rest`, or, not run: `glue` and `hive`. None: there are no Iceberg
     tables ([ICEBERG](ICEBERG.md))."""
     url: str | None = None
-    """The catalog's address: `postgresql://host:5432/database` or, for one machine,
+    """The catalog's address: `postgresql://host:5432/database`, with `?sslmode=verify-full` and
+    `&sslrootcert=/path` for TLS that is verified, or, for one machine,
     `sqlite:////absolute/path.db`; `https://host` of a REST catalog; `thrift://host:9083`."""
     user: str | None = None
-    """The user of the catalog's database."""
+    """The user of the catalog's database, or the client id at a REST catalog."""
     password: SecretStr | None = None
-    """That user's password, or the token of a REST catalog; better in
-    TIDELINE_WAREHOUSE__ICEBERG__PASSWORD."""
+    """That user's password or that client's secret; without `user`, the token of a REST catalog.
+    Better in TIDELINE_WAREHOUSE__ICEBERG__PASSWORD."""
     password_file: Path | None = None
     """A file that holds the password and nothing else."""
     warehouse: str | None = None
@@ -50,12 +54,18 @@ class IcebergSettings(Section):
     `erp__shop.orders` of the source's `shop.orders`."""
     format_version: Literal[2, 3] = 3
     """The version of Iceberg's format that new tables have: 2 for readers that lack 3."""
+    oauth2_url: str | None = None
+    """The address that gives a REST catalog's clients a token for id and secret; None: the
+    catalog's own, `{url}/v1/oauth/tokens`."""
+    scope: str = "catalog"
+    """The scope that such a token is asked for."""
 
-    @field_validator("url")
+    @field_validator("url", "oauth2_url")
     @classmethod
     def _no_secret(cls, url: str | None) -> str | None:
         parts = split_url(url or "https://unset")
-        if "@" in parts.netloc or parts.query:
+        of_database = parts.scheme == "postgresql" and set(query_of(parts)) <= set(_TLS)
+        if "@" in parts.netloc or not (of_database or not parts.query):
             raise ValueError("must not hold credentials: they go into user and password")
         check_host(parts)
         return url.rstrip("/") if url else None
@@ -74,7 +84,24 @@ class IcebergSettings(Section):
         whole = in_file if parts.scheme == "sqlite" else parts.hostname
         if self.url is not None and not (parts.scheme in schemes and whole):
             raise ValueError(f"url must be {form}")
+        self._check_client()
         return self
+
+    def _check_client(self) -> None:
+        """Raise ValueError for keys of a REST catalog's client that mean nothing here."""
+        if self.catalog != "rest":
+            if given := sorted(self.model_fields_set & set(_OF_REST)):
+                raise ValueError(f"{' and '.join(given)} are for a REST catalog")
+            return
+        if split_url(self.oauth2_url or "https://unset").scheme not in ("https", "http"):
+            raise ValueError("oauth2_url must be https://host/path")
+        if ":" in (self.user or ""):
+            raise ValueError("user must not hold a colon: clients split id and secret there")
+
+    @property
+    def token_url(self) -> str:
+        """The address that gives clients of a REST catalog a token."""
+        return self.oauth2_url or f"{self.url}/v1/oauth/tokens"
 
     @property
     def file(self) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote
 
+from tideline.contract.errors import Misconfigured
 from tideline.settings import Warehouse
 from tideline.settings.addresses import split_url
 from tideline.settings.iceberg import IcebergSettings
@@ -14,6 +15,7 @@ from tideline.warehouse.iceberg.names import CATALOG_SETTING, MARKER_SETTING, VE
 _BUSY_MS = "20000"
 """The time for which a catalog in SQLite waits while another process writes to it."""
 _CLASS = "org.apache.iceberg.spark.SparkCatalog"
+_FILES = "org.apache.iceberg.hadoop.HadoopFileIO"
 
 
 def iceberg_settings(place: Warehouse) -> dict[str, str]:
@@ -52,8 +54,28 @@ def _jdbc(settings: IcebergSettings) -> dict[str, str]:
 
 
 def _rest(settings: IcebergSettings) -> dict[str, str]:
+    # Files are reached as those of all tables are, not by the server's own choice.
+    return {"uri": str(settings.url), "io-impl": _FILES, **_client(settings)}
+
+
+def _client(settings: IcebergSettings) -> dict[str, str]:
+    """Return how either client logs in at a REST catalog; {} without a secret.
+
+    Raises Misconfigured for a client id without one.
+    """
     secret = settings.secret()
-    return {"uri": str(settings.url)} | ({} if secret is None else {"token": secret})
+    if settings.user is None:
+        return {} if secret is None else {"token": secret}
+    if secret is None:
+        raise Misconfigured(
+            "warehouse.iceberg.user is a client id at a REST catalog, and has no secret",
+            hint="set TIDELINE_WAREHOUSE__ICEBERG__PASSWORD, or warehouse.iceberg.password_file",
+        )
+    return {
+        "credential": f"{settings.user}:{secret}",
+        "oauth2-server-uri": settings.token_url,
+        "scope": settings.scope,
+    }
 
 
 def _hive(settings: IcebergSettings) -> dict[str, str]:
@@ -75,13 +97,14 @@ def reader_properties(place: Warehouse) -> dict[str, str]:
     settings = place.iceberg
     settings.need_catalog()
     found = {"warehouse": settings.warehouse or place.url, **_files(place)}
-    secret = settings.secret()
     if settings.catalog == "jdbc":
-        return {**found, "type": "sql", "uri": _alchemy(settings, secret)}
+        # A database that was restarted has closed the connections that are kept.
+        alive = {"pool_pre_ping": "true"}
+        return {**found, **alive, "type": "sql", "uri": _alchemy(settings, settings.secret())}
     found |= {"type": str(settings.catalog)}
     if settings.url is not None:
         found |= {"glue.endpoint" if settings.catalog == "glue" else "uri": settings.url}
-    return found | ({} if secret is None else {"token": secret})
+    return found | (_client(settings) if settings.catalog == "rest" else {})
 
 
 def _alchemy(settings: IcebergSettings, secret: str | None) -> str:
@@ -91,7 +114,8 @@ def _alchemy(settings: IcebergSettings, secret: str | None) -> str:
     user = "" if settings.user is None else quote(settings.user, safe="")
     word = "" if secret is None else f":{quote(secret, safe='')}"
     at = "@" if user or word else ""
-    return f"{parts.scheme}+psycopg2://{user}{word}{at}{parts.netloc}{parts.path}"
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{parts.scheme}+psycopg2://{user}{word}{at}{parts.netloc}{parts.path}{query}"
 
 
 def _files(place: Warehouse) -> Mapping[str, str]:

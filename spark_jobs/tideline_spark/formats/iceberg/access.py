@@ -23,6 +23,7 @@ from tideline.warehouse.iceberg.metadata import (
     format_numbers,
 )
 from tideline.warehouse.iceberg.names import CATALOG_SETTING, identifier_of
+from tideline_spark.formats.iceberg.connections import catalog_of
 from tideline_spark.formats.session_settings import setting
 from tideline_spark.schemas import quote
 
@@ -55,8 +56,7 @@ class IcebergAccess:
     @property
     def catalog(self) -> Any:
         """Iceberg's own catalog."""
-        manager = self.session._jsparkSession.sessionState().catalogManager()
-        return manager.catalog(CATALOG).icebergCatalog()
+        return catalog_of(self.session)
 
     @property
     def identifier(self) -> Any:
