@@ -1,7 +1,8 @@
 """``tideline doctor --airflow``: checks what the DAGs need, where Airflow runs.
 
 It runs in Airflow's environment: its Python, its settings, its user. It changes only a probe object
-in the store and one in the warehouse's folder.
+in the store and one in the warehouse's folder, and makes and removes a namespace in a catalog of
+Iceberg tables.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tideline_console.checks import (
     report,
 )
 from tideline_console.doctor_catalog import check_catalog
+from tideline_console.doctor_iceberg import check_iceberg
 from tideline_console.doctor_jars import check_jars
 from tideline_console.doctor_layouts import check_layouts
 from tideline_console.modes import check_modes
@@ -58,6 +60,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from attempt("warehouse", lambda: check_warehouse(settings))
     yield from attempt("layout", lambda: check_layouts(settings), grave=False)
     yield from check_catalog(settings)
+    yield from check_iceberg(settings, grave=True)
     checks: dict[str, Callable[[], list[Finding]]] = {
         "spark": lambda: check_spark(settings),
         "plugin": check_plugin,

@@ -70,13 +70,14 @@ class IcebergRestServer(LoopbackServer):
             ":".join(map(str, jars)),
             _MAIN,
         ]
+        database = self._directory.absolute() / "catalog.db"
         environment = {
             "PATH": "/usr/bin:/bin",
             "JAVA_HOME": str(home),
             "CATALOG_REST_PORT": str(self.port),
             "CATALOG_WAREHOUSE": self._warehouse,
-            # Two connections to one file: each waits for the other.
-            "CATALOG_URI": f"jdbc:sqlite:{self._directory.absolute()}/catalog.db?busy_timeout=20000",
+            # Of two connections to one file each waits for the other.
+            "CATALOG_URI": f"jdbc:sqlite:{database}?busy_timeout=20000",
         }
         return Child(
             self._name,
@@ -121,9 +122,7 @@ def _fetch(folder: Path) -> None:
         (work / "pom.xml").write_text(_pom())
         command = ["mvn", "--strict-checksums", "-q", "-B", "-f", str(work / "pom.xml")]
         command += ["dependency:copy-dependencies", "-DincludeScope=runtime"]
-        fetch(
-            "Iceberg's REST server", [*command, f"-DoutputDirectory={work / 'jars'}"], work
-        )
+        fetch("Iceberg's REST server", [*command, f"-DoutputDirectory={work / 'jars'}"], work)
         rename_into_place(work / "jars", folder)
 
 

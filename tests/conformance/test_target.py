@@ -21,7 +21,8 @@ from tests.conformance.targets import (
     upsert,
 )
 from tests.fixtures.bigquery_place import with_bigquery
-from tests.fixtures.iceberg import with_iceberg
+from tests.fixtures.iceberg import use_catalog, with_iceberg
+from tests.fixtures.iceberg_catalogs import at_rest, in_postgres
 from tests.fixtures.object_storage import place_in
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.contract.description import Described
@@ -49,6 +50,8 @@ SETTINGS = [
     *((name, where) for name in ("delta", "iceberg") for where in ("files", "s3")),
     ("bigquery", "emulator"),
     *((name, "files") for name in MORE),
+    ("iceberg", "postgresql"),
+    ("iceberg", "rest"),
 ]
 """The formats, each with the places that its tables can be in."""
 
@@ -57,12 +60,16 @@ SETTINGS = [
 def place(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Warehouse:
-    """A warehouse of one format."""
+    """A warehouse of one format, and of Iceberg's catalogs."""
     name, where = request.param
     if name in MORE:
         written, read = MORE[name]
         monkeypatch.setitem(registry.FORMATS, "delta", written)
         monkeypatch.setitem(readers.READERS, "delta", read)
+    if where == "postgresql":
+        return of_server(request, in_postgres(tmp_path, request.getfixturevalue("database")))
+    if where == "rest":
+        return of_server(request, at_rest(tmp_path, request.getfixturevalue("iceberg_rest")))
     if where != "s3":
         made = Warehouse(url=tmp_path.as_uri())
     else:
@@ -71,6 +78,12 @@ def place(
     if name == "iceberg":
         return with_iceberg(request, made, tmp_path / "catalog.db")
     return with_bigquery(request, made) if name == "bigquery" else made
+
+
+def of_server(request: pytest.FixtureRequest, place: Warehouse) -> Warehouse:
+    """``place``, which the run's Spark reaches from now on."""
+    use_catalog(request.getfixturevalue("spark"), place)
+    return place
 
 
 @pytest.fixture
@@ -265,12 +278,15 @@ def test_of_two_commits_one_is_refused_by_name(case: Case) -> None:
     other = case.open()
 
     def overtaken(now: TableWords) -> TableWords:
-        other.set_property("team", "faster")
-        return TableWords({"": "slower"}, now.firm, now.described)
+        assert other.description.rewrite(lambda seen: described(seen, "faster"))
+        return described(now, "slower")
+
+    def described(now: TableWords, comment: str) -> TableWords:
+        return TableWords({"n": comment}, now.firm, now.described, now.columns)
 
     with pytest.raises(SparkFailure) as raced:
         target.description.rewrite(overtaken)
-    assert target.description.words().comments == {}
+    assert target.description.words().comments == {"n": "faster"}
     with pytest.raises(SparkFailure) as made:
         case.made()
     for failure in (raced.value, made.value):

@@ -93,7 +93,11 @@ class IcebergAccess:
 
     def commit_on(self, table: Any, transaction: Any) -> None:
         """Commit a transaction of Iceberg's own ``table``, if nothing was committed to that since
-        the transaction began: its own commit would repeat it on what others have committed."""
+        the transaction began: its own commit would repeat it on what others have committed.
+
+        A REST catalog compares what the transaction changes: columns where it changes columns, the
+        snapshot where it makes one, and never properties.
+        """
         operations = table.operations()
         operations.commit(operations.current(), transaction.table().operations().current())
 
