@@ -50,9 +50,9 @@ class Step:
     printed: tuple[str, ...]
 
 
-def steps_of(text: str) -> list[Step]:
-    """The steps of the chapter ``The first day`` of ``text``, in order."""
-    (chapter,) = re.findall(r"^## The first day\n(.*?)^## ", text, re.M | re.S)
+def steps_of(text: str, title: str = "The first day") -> list[Step]:
+    """The steps of a chapter of ``text``, in order."""
+    (chapter,) = re.findall(rf"^## {title}\n(.*?)^## ", text, re.M | re.S)
     found: list[tuple[list[str], list[str]]] = []
     for block in _BLOCK.findall(chapter):
         for line in block.splitlines():
@@ -173,10 +173,11 @@ def day(tmp_path: Path) -> Iterator[Day]:
             shell.close()
 
 
-def installed_readers() -> Path:
-    """The README's ``readers``, an environment with DuckDB and Polars: made by its own lines, kept
-    in the cache under what they say."""
-    commands = [step.command for step in steps_of(README) if step.command.startswith(READERS)]
+def installed_readers(text: str = README, title: str = "The first day") -> Path:
+    """The ``readers`` of a page's chapter, an environment with DuckDB, the README's with Polars:
+    made by the page's own lines, kept in the cache under what they say."""
+    steps = steps_of(text, title)
+    commands = [step.command for step in steps if step.command.startswith(READERS)]
     reported = "\n".join(commands)
     kept = cache_folder() / f"readers-{hashlib.sha256(reported.encode()).hexdigest()[:16]}"
     if not kept.is_dir():
