@@ -38,7 +38,16 @@ VALUES = {
         "secret_access_key": "canary-of-s3",
         "session_token": "canary-of-session",
     },
-    "warehouse": {"url": "s3://lake/tables"},
+    "warehouse": {
+        "url": "s3://lake/tables",
+        "format": "iceberg",
+        "iceberg": {
+            "catalog": "rest",
+            "url": "https://catalog.example.org",
+            "user": "tideline",
+            "password": "canary-of-catalog",
+        },
+    },
     "merge": {
         "executor_memory": "3g",
         "executor_cores": 2,

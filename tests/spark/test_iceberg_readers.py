@@ -92,9 +92,7 @@ def test_all_readers_see_the_same_rows(way: str, tmp_path: Path, spark: SparkSes
     table = find_table(place, identifier_of(history.target(T)))
     assert table is not None and table.metadata.format_version == version
     name = ".".join(identifier_of(history.target(T)))
-    deletes = (
-        spark.newSession().sql(f"SELECT file_path FROM tideline.{name}.delete_files").collect()
-    )
+    deletes = spark.newSession().table(f"tideline.{name}.delete_files").collect()
     assert {row["file_path"].rpartition(".")[2] for row in deletes} == SUFFIXES[way]
     in_spark = [[row[one] for one in IS] for row in history.rows(spark, T)]
     assert len(in_spark) == 51

@@ -15,6 +15,10 @@ from tideline.warehouse.iceberg.names import CATALOG_SETTING, MARKER_SETTING, VE
 _BUSY_MS = "20000"
 """The time for which a catalog in SQLite waits while another process writes to it."""
 _CLASS = "org.apache.iceberg.spark.SparkCatalog"
+_HIDDEN = "spark.redaction.regex"
+_HIDDEN_KEYS = "(?i)secret|password|token|access[.]?key|credential"
+"""The settings whose values Spark keeps out of its pages and event logs: its own, and that of a
+client of a REST catalog."""
 _FILES = "org.apache.iceberg.hadoop.HadoopFileIO"
 
 
@@ -33,8 +37,10 @@ def iceberg_settings(place: Warehouse) -> dict[str, str]:
         "cache-enabled": "false",
         **_OF_KIND[settings.catalog](settings),
     }
+    hidden = {_HIDDEN: _HIDDEN_KEYS} if "credential" in own else {}
     return {
         MARKER_SETTING: "true",
+        **hidden,
         CATALOG_SETTING: _CLASS,
         **{f"{CATALOG_SETTING}.{name}": value for name, value in own.items()},
         VERSION_SETTING: str(settings.format_version),
