@@ -21,7 +21,6 @@ from devtools.services.process import Child
 from devtools.services.server import LoopbackServer
 from tideline.cache import cache_folder, check_sha256, fetch, rename_into_place
 from tideline.contract.errors import CorruptData, Unavailable
-from tideline.warehouse.iceberg.jars import iceberg_jars
 
 _MAIN = "org.apache.iceberg.rest.RESTCatalogServer"
 _VERSION = "1.11.0"
@@ -32,6 +31,7 @@ _ARTEFACTS = (
     ("org.eclipse.jetty.ee10", "jetty-ee10-servlet", "12.1.4", ""),
     ("org.eclipse.jetty.compression", "jetty-compression-server", "12.1.4", ""),
     ("org.eclipse.jetty.compression", "jetty-compression-gzip", "12.1.4", ""),
+    ("org.xerial", "sqlite-jdbc", "3.50.3.0", ""),
 )
 """The group, name, version and classifier of what the server is made of. Jars with a classifier
 come without what they depend on."""
@@ -59,8 +59,7 @@ class IcebergRestServer(LoopbackServer):
         self._directory.mkdir(parents=True, exist_ok=True)
         home = ensure_java()
         spark = Path(pyspark.__file__).parent / "jars"
-        drivers = [path for path in iceberg_jars() if path.name.startswith("sqlite-")]
-        jars = [*_jars(), *drivers, *(path for one in _OF_SPARK for path in spark.glob(one))]
+        jars = [*_jars(), *(path for one in _OF_SPARK for path in spark.glob(one))]
         command = [
             str(home / "bin" / "java"),
             "-Xmx256m",

@@ -30,6 +30,7 @@ def open_catalog(place: Warehouse) -> Catalog:
     try:
         # heavy: only pipelines with Iceberg tables need it
         from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import NotInstalledError
     except ImportError:
         raise Misconfigured(
             "pyiceberg is not installed here", hint="pip install 'tideline-cdc[iceberg]'"
@@ -37,7 +38,14 @@ def open_catalog(place: Warehouse) -> Catalog:
     properties = reader_properties(place)
     known = tuple(sorted(properties.items()))
     if known not in _OPEN:
-        _OPEN[known] = load_catalog(CATALOG, **properties)
+        try:
+            _OPEN[known] = load_catalog(CATALOG, **properties)
+        except NotInstalledError as error:
+            name = getattr(error.__cause__, "name", None) or "a package"
+            raise Misconfigured(
+                f"the client of Iceberg's catalog needs {name}, which is not installed here",
+                hint="pip install 'tideline-cdc[iceberg]', and for a PostgreSQL [postgres], too",
+            ) from None
     return _OPEN[known]
 
 

@@ -53,11 +53,6 @@ def _explained(error: Exception, settings: IcebergSettings) -> TidelineError:
     """Return the error of ours for a client's. No text of the client's is shown: it may hold a
     secret."""
     where = f"the catalog of Iceberg tables at {_where(settings)}"
-    if isinstance(error, ModuleNotFoundError):
-        return Misconfigured(
-            f"the client of {where} is not installed: {error.name}",
-            hint="pip install 'tideline-cdc[iceberg,postgres]'",
-        )
     if _is_refused(error):
         return Misconfigured(
             f"{where} refuses the credentials",
