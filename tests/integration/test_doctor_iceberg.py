@@ -172,7 +172,7 @@ def test_a_file_is_for_one_machine(
     ],
 )
 def test_what_goes_to_another_machine_in_the_clear(
-    keys: dict[str, str], text: str | None, monkeypatch: pytest.MonkeyPatch
+    keys: dict[str, Any], text: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor_iceberg, "probe_catalog", lambda place: "there")
     place = Warehouse(url="file:///w", format="iceberg", iceberg=IcebergSettings(**keys))

@@ -171,8 +171,8 @@ def register_warehouse(
     raw = store.get(key)
     known = new if raw is None else _READER.read(raw, key)
     place, tried = settings.warehouse_storage, known.tried
-    if place.in_object_store and (endpoint := place.endpoint or "") not in tried:
-        probe_warehouse(settings)
+    endpoint = place.endpoint or ""
+    if place.in_object_store and endpoint not in tried and probe_warehouse(settings):
         tried = (*tried, endpoint)
     if raw is None:
         store.create(key, _stored(msgspec.structs.replace(new, tried=tried)))

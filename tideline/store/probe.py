@@ -26,12 +26,16 @@ def probe_store(settings: Store, pipeline: str) -> None:
     probe_clients(open_store(settings), open_store(settings), pipeline, RealSystem())
 
 
-def probe_warehouse(settings: Settings) -> None:
+def probe_warehouse(settings: Settings) -> bool:
     """Race two clients as `probe_store` does where tables with a log lie in an object store: that,
-    too, rests on create-only PUTs. Of Iceberg tables the catalog takes one commit of two. Raises as
-    that does."""
-    if settings.warehouse.in_object_store and settings.formats != {ICEBERG}:
-        probe_store(settings.warehouse_store(), settings.pipeline)
+    too, rests on create-only PUTs. Of Iceberg tables the catalog takes one commit of two.
+
+    Return whether there was anything to race for. Raises as `probe_store` does.
+    """
+    if not settings.warehouse.in_object_store or settings.formats == {ICEBERG}:
+        return False
+    probe_store(settings.warehouse_store(), settings.pipeline)
+    return True
 
 
 def probe_clients(first: ObjectStore, second: ObjectStore, pipeline: str, system: System) -> None:

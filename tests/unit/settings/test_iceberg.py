@@ -16,6 +16,7 @@ from tideline.contract.target_url import table_format_of
 from tideline.settings import Settings, make_settings
 
 SECRET = "canary-password-77"
+REST = {"catalog": "rest", "url": "https://host"}
 JDBC = {"catalog": "jdbc", "url": "postgresql://db:5432/iceberg"}
 
 
@@ -42,6 +43,11 @@ def settings_with(iceberg: dict[str, Any], **more: Any) -> Settings:
         ({"catalog": "rest", "url": "thrift://host"}, "url must be https://host"),
         ({"catalog": "rest", "url": f"https://u:{SECRET}@host"}, "must not hold credentials"),
         ({**JDBC, "url": "postgresql://h/d?user=x"}, "must not hold credentials"),
+        ({"catalog": "rest", "url": "https://h?sslmode=x"}, "must not hold credentials"),
+        ({**REST, "oauth2_url": f"https://u:{SECRET}@host"}, "must not hold credentials"),
+        ({**REST, "oauth2_url": "ftp://host"}, "oauth2_url must be https://host"),
+        ({**REST, "user": "a:b", "password": SECRET}, "must not hold a colon"),
+        ({**JDBC, "scope": "x", "oauth2_url": "https://h"}, "oauth2_url and scope are for a REST"),
         ({**JDBC, "format_version": 1}, "2 or 3"),
         ({**JDBC, "namespace": "a.b"}, "namespace"),
     ],

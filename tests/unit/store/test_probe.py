@@ -57,7 +57,7 @@ def test_a_store_that_is_down(server: ScriptedS3) -> None:
         probe_store(server.settings(retry_s=0.2), "shop")
 
 
-def pipeline(server: ScriptedS3, warehouse: str) -> Settings:
+def pipeline(server: ScriptedS3, warehouse: str, **more: object) -> Settings:
     """One whose store is in another bucket that is reached in the same way."""
     keys = server.settings()
     access = {"endpoint": keys.endpoint, "region": keys.region, "retry_s": 1}
@@ -67,7 +67,7 @@ def pipeline(server: ScriptedS3, warehouse: str) -> Settings:
             "pipeline": "shop",
             "source": {"url": "postgresql://u@h/d"},
             "store": {"url": "s3://another/x", **access, **secret},
-            "warehouse": {"url": warehouse},
+            "warehouse": {"url": warehouse, **more},
         }
     )
 
@@ -100,6 +100,19 @@ def test_a_warehouse_is_probed_once_before_it_is_on_record(server: ScriptedS3) -
     asked = len(server.requests)
     register_warehouse(settings, store)
     assert len(server.requests) == asked
+
+
+def test_a_warehouse_of_iceberg_tables_is_probed_with_its_first_delta_table(
+    server: ScriptedS3,
+) -> None:
+    """Iceberg's commits rest on the catalog, and its server may take no other objects there."""
+    url = server.settings().url
+    store = open_store(Store(url=f"memory://{uuid.uuid4().hex}"))
+    server.ignores_conditions = True
+    register_warehouse(pipeline(server, url, format="iceberg"), store)
+    assert (server.requests, len(store.list(""))) == ([], 1)
+    with pytest.raises(Misconfigured, match="lets two writers create the same object"):
+        register_warehouse(pipeline(server, url), store)
 
 
 def test_the_same_address_at_another_server_is_probed_again(server: ScriptedS3) -> None:

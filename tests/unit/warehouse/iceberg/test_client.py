@@ -68,22 +68,70 @@ def test_no_catalog_is_a_mistake_of_the_settings(tmp_path: Path) -> None:
 def test_both_clients_are_told_the_same(tmp_path: Path) -> None:
     settings = {
         "catalog": "jdbc",
-        "url": "postgresql://db:5433/cat",
+        "url": "postgresql://db:5433/cat?sslmode=verify-full",
         "user": "t@x",
         "password": "p:w",
     }
     place = Warehouse.model_validate({"url": "file:///w", "iceberg": settings})
     spark = iceberg_settings(place)
-    assert spark[f"{CATALOG_SETTING}.uri"] == "jdbc:postgresql://db:5433/cat"
+    assert spark[f"{CATALOG_SETTING}.uri"] == ("jdbc:postgresql://db:5433/cat?sslmode=verify-full")
     assert (spark[f"{CATALOG_SETTING}.jdbc.user"], spark[f"{CATALOG_SETTING}.jdbc.password"]) == (
         "t@x",
         "p:w",
     )
     assert reader_properties(place) == {
         "type": "sql",
-        "uri": "postgresql+psycopg2://t%40x:p%3Aw@db:5433/cat",
+        "uri": "postgresql+psycopg2://t%40x:p%3Aw@db:5433/cat?sslmode=verify-full",
         "warehouse": "file:///w",
+        "pool_pre_ping": "true",
     }
+
+
+OF_CLIENT = {
+    "credential": "client:p:w",
+    "oauth2-server-uri": "https://host/v1/oauth/tokens",
+    "scope": "catalog",
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, {}),
+        ({"password": "p:w"}, {"token": "p:w"}),
+        ({"user": "client", "password": "p:w"}, OF_CLIENT),
+        (
+            {
+                "user": "client",
+                "password": "p:w",
+                "oauth2_url": "https://login/token",
+                "scope": "all",
+            },
+            {**OF_CLIENT, "oauth2-server-uri": "https://login/token", "scope": "all"},
+        ),
+    ],
+)
+def test_both_log_in_alike_at_a_rest_catalog(
+    keys: dict[str, str], expected: dict[str, str]
+) -> None:
+    settings = {"catalog": "rest", "url": "https://host/", "warehouse": "lake", **keys}
+    place = Warehouse.model_validate({"url": "file:///w", "iceberg": settings})
+    names = ("token", "credential", "oauth2-server-uri", "scope")
+    spark, reader = iceberg_settings(place), reader_properties(place)
+    for prefix, found in ((f"{CATALOG_SETTING}.", spark), ("", reader)):
+        got = {name: found[f"{prefix}{name}"] for name in names if f"{prefix}{name}" in found}
+        assert got == expected
+        assert found[f"{prefix}warehouse"] == "lake"
+        assert found[f"{prefix}uri"] == "https://host"
+
+
+def test_a_client_id_needs_its_secret() -> None:
+    settings = {"catalog": "rest", "url": "https://host", "user": "client"}
+    place = Warehouse.model_validate({"url": "file:///w", "iceberg": settings})
+    for ask in (iceberg_settings, reader_properties):
+        with pytest.raises(Misconfigured, match="has no secret") as caught:
+            ask(place)
+        assert "TIDELINE_WAREHOUSE__ICEBERG__PASSWORD" in str(caught.value.hint)
 
 
 def test_names_have_one_level_of_namespace() -> None:
