@@ -10,7 +10,7 @@ from pathlib import PurePath
 from tideline.cluster_spark import is_cluster
 from tideline.contract.target_url import ICEBERG
 from tideline.settings import Settings
-from tideline.settings.addresses import is_loopback, query_of, split_url
+from tideline.settings.addresses import is_loopback, split_url
 from tideline.spark_versions import installed_spark, spark_line
 from tideline.warehouse.iceberg.jars import BUILDS, iceberg_jar_set
 from tideline.warehouse.iceberg.probe import probe_catalog
@@ -18,7 +18,6 @@ from tideline_capture.sources.finding import Finding, ok, warning
 from tideline_console.checks import attempt
 
 _RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_")
-_VERIFIED = ("verify-ca", "verify-full")
 
 
 def check_iceberg(settings: Settings, *, grave: bool = False) -> Iterator[Finding]:
@@ -48,25 +47,24 @@ def _one_machine(settings: Settings) -> Iterator[Finding]:
             "the catalog of Iceberg tables is a file: merges, plans and this must all run on the"
             " machine that has it; another one would make tables of its own"
         )
-        fix = "use a PostgreSQL or a REST catalog where more than one machine merges or plans"
+        fix = (
+            "use a database server's or a REST catalog where more than one machine merges or plans"
+        )
         yield warning("iceberg_file", text, fix)
 
 
 def _encryption(settings: Settings) -> Iterator[Finding]:
     """Check by the settings alone, whatever answers at the addresses."""
     iceberg = settings.warehouse.iceberg
-    key = "warehouse.iceberg"
-    for name, url in (("url", iceberg.url), ("oauth2_url", iceberg.oauth2_url)):
-        parts = split_url(url or "https://unset")
-        if is_loopback(parts.hostname or ""):
-            continue
-        if parts.scheme == "http":
-            text = "the secret of the catalog's client goes there unencrypted"
-            yield warning("iceberg_encryption", text, f"write https:// in {key}.{name}")
-        if parts.scheme == "postgresql" and query_of(parts).get("sslmode") not in _VERIFIED:
-            text = "TLS to the catalog's database is not verified, and may not be used at all"
-            fix = f"add ?sslmode=verify-full&sslrootcert=/path/of/ca.pem to {key}.{name}"
-            yield warning("iceberg_encryption", text, fix)
+    if not iceberg.tls_is_verified:
+        text = "TLS to the catalog is not verified, or not used: its secret can be read on the way"
+        fix = "write https:// in warehouse.iceberg.url, or behind a database's url"
+        fix += " ?sslmode=verify-full&sslrootcert=/path/of/ca.pem"
+        yield warning("iceberg_encryption", text, fix)
+    parts = split_url(iceberg.oauth2_url or "https://unset")
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        text = "the secret of the catalog's client goes there unencrypted"
+        yield warning("iceberg_encryption", text, "write https:// in warehouse.iceberg.oauth2_url")
 
 
 def _check_runtime(settings: Settings) -> Iterator[Finding]:

@@ -163,8 +163,11 @@ def test_a_file_is_for_one_machine(
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
-        ({"catalog": "rest", "url": "http://catalog.invalid"}, "unencrypted"),
-        ({"catalog": "rest", "url": "https://c.invalid", "oauth2_url": "http://o.invalid"}, "un"),
+        ({"catalog": "rest", "url": "http://catalog.invalid"}, "not verified"),
+        (
+            {"catalog": "rest", "url": "https://c.invalid", "oauth2_url": "http://o.invalid"},
+            "unencrypted",
+        ),
         ({"catalog": "jdbc", "url": "postgresql://db.invalid/d"}, "not verified"),
         ({"catalog": "jdbc", "url": "postgresql://db.invalid/d?sslmode=require"}, "not verified"),
         ({"catalog": "jdbc", "url": "postgresql://db.invalid/d?sslmode=verify-full"}, None),

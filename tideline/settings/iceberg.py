@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tideline.contract.errors import Misconfigured
-from tideline.settings.addresses import check_host, query_of, split_url
+from tideline.settings.addresses import check_host, is_loopback, query_of, split_url
 from tideline.settings.base import Effect, Section
 from tideline.settings.secrets import known, secret_of
 
@@ -108,6 +108,16 @@ class IcebergSettings(Section):
         """The file of a catalog in SQLite; None for any other."""
         parts = split_url(self.url or "")
         return Path(unquote(parts.path[1:])) if parts.scheme == "sqlite" else None
+
+    @property
+    def tls_is_verified(self) -> bool:
+        """The certificate is verified, by what the catalog's address says, or no connection leaves
+        this machine."""
+        parts = split_url(self.url or "https://unset")
+        if parts.scheme == "postgresql":
+            verified = query_of(parts).get("sslmode") in ("verify-ca", "verify-full")
+            return verified or is_loopback(parts.hostname or "")
+        return parts.scheme != "http" or is_loopback(parts.hostname or "")
 
     def secret(self) -> str | None:
         """Return the password, from the setting or the file; None without either.

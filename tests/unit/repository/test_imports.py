@@ -97,6 +97,9 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.warehouse.iceberg.client": frozenset(
         {"pyiceberg.catalog", "pyiceberg.exceptions", "pyiceberg.table"}
     ),
+    "tideline.warehouse.iceberg.probe": frozenset(
+        {"pyiceberg.exceptions", "pyiceberg.schema", "pyiceberg.types", "uuid"}
+    ),
     "tideline.warehouse.iceberg.reader": frozenset({"pydantic"}),
     "tideline.warehouse.bigquery.client": frozenset(
         {

@@ -44,7 +44,8 @@ def open_catalog(place: Warehouse) -> Catalog:
             name = getattr(error.__cause__, "name", None) or "a package"
             raise Misconfigured(
                 f"the client of Iceberg's catalog needs {name}, which is not installed here",
-                hint="pip install 'tideline-cdc[iceberg]', and for a PostgreSQL [postgres], too",
+                hint="pip install 'tideline-cdc[iceberg]'; a database's catalog needs its driver,"
+                " too (docs/ICEBERG.md, Catalogs)",
             ) from None
     return _OPEN[known]
 

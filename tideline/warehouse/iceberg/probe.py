@@ -10,9 +10,9 @@ from tideline.settings.addresses import split_url
 from tideline.settings.iceberg import IcebergSettings
 from tideline.warehouse.iceberg.client import open_catalog
 
-_REFUSED = ("password authentication failed", "no password supplied", "no pg_hba.conf entry")
+_REFUSED = ("password authentication failed", "no password supplied")
 _NO_RIGHT = "42501"
-"""PostgreSQL's code of a privilege that a user lacks."""
+"""A database's code of a privilege that a user lacks."""
 
 
 def probe_catalog(place: Warehouse) -> str:
