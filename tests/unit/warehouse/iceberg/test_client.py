@@ -9,6 +9,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from tests.fixtures.iceberg import with_catalog
+from tideline import aws_profile
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.target_properties import owner_properties
 from tideline.settings import Warehouse
@@ -132,6 +133,33 @@ def test_a_client_id_needs_its_secret() -> None:
         with pytest.raises(Misconfigured, match="has no secret") as caught:
             ask(place)
         assert "TIDELINE_WAREHOUSE__ICEBERG__PASSWORD" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("token", [None, "token"])
+def test_a_profile_gives_keys_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str | None
+) -> None:
+    """Where files are is in the settings all the same."""
+    file = tmp_path / "credentials"
+    more = "" if token is None else f"aws_session_token = {token}\n"
+    file.write_text(f"[p]\naws_access_key_id = AKIA\naws_secret_access_key = canary\n{more}")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    aws_profile._credentials.cache_clear()
+    keys = {"access_key_id": "AKIA", "secret_access_key": "canary"}
+    keys |= {} if token is None else {"session_token": token}
+    of_profile, of_settings = (
+        with_catalog(
+            Warehouse.model_validate(
+                {"url": "s3://b/w", "endpoint": "http://h:1", "region": "eu-1", **access}
+            ),
+            tmp_path / "catalog.db",
+        )
+        for access in ({"profile": "p"}, keys)
+    )
+    found = reader_properties(of_profile)
+    assert (found["s3.endpoint"], found["s3.region"]) == ("http://h:1", "eu-1")
+    assert found == reader_properties(of_settings)
+    aws_profile._credentials.cache_clear()
 
 
 def test_names_have_one_level_of_namespace() -> None:
