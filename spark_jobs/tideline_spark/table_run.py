@@ -71,6 +71,7 @@ class TableRun:
         self._on_point = on_point
         self._local: LocalParts | None = None
         self._gave_way: TableWords | None = None
+        self._external: tuple[str, ...] = ()
         self._described = next((d for d in plan.descriptions if d.target == table.target), None)
         self._lineage: tuple[ColumnLineage, ...] = ()
 
@@ -91,6 +92,7 @@ class TableRun:
             check_owner(snapshot.properties, owner, table.target)
         applied = snapshot.applied.get(table.app_id)
         since = self._since_ours(seen, applied)
+        self._external = since.external
         lost = self._made_from.lost(table.to_manifest, table.to_digest) or astray(
             table, applied, since
         )
@@ -229,7 +231,8 @@ class TableRun:
             raise Overtaken
         if astray(self._table, applied, self._since_ours(now, applied)) is not None:
             raise Overtaken
-        if not self._table.create and external_since(now.commits(), self._seen, app):
+        later = external_since(now.commits(), self._seen, app)
+        if not self._table.create and not {*later} <= {*self._external}:
             raise Overtaken
 
     def _ready(

@@ -7,7 +7,8 @@ a rename. A commit that only moves rows between files, or sets a property, may n
 
 A commit's metadata says which version its run had read. So the log shows for every external commit
 whether a run of ours has judged it: those up to that version are judged, those between it and the
-commit itself are not.
+commit itself are not. A format whose log has changes of columns without a version of their own says
+so of each (`TableCommit.judged`).
 
 Every commit of ours names in its `CommitMetadata` those that no dump has healed. A format removes
 the log's old entries: of a table without merges for so long our newest commit is then gone. Its
@@ -36,7 +37,8 @@ RESTORE = "RESTORE"
 class TableCommit:
     """One commit of a table's log; ``changes_data``: it may have changed a value of a row;
     ``numbers``: the transaction versions it sets, by app id;
-    ``at_us``: when its file was written, by the store's clock, µs since 1970 UTC."""
+    ``at_us``: when its file was written, by the store's clock, µs since 1970 UTC; ``judged``: the
+    run of a later commit of ours knew of it, whatever that commit's metadata says."""
 
     version: int
     operation: str
@@ -46,6 +48,7 @@ class TableCommit:
     commit_metadata: CommitMetadata | None
     rows_written: int
     at_us: int = 0
+    judged: bool = False
 
     def __str__(self) -> str:
         return f"version {self.version}: {self.operation}"
@@ -85,7 +88,7 @@ def since_ours(
             if ours is None:
                 ours, judged = commit, _looked_at(commit)
             continue
-        if is_external(commit, app_id):
+        if is_external(commit, app_id) and not commit.judged:
             external.append(str(commit))
         if commit.operation == RESTORE:
             restores.append(commit)
@@ -112,7 +115,7 @@ def external_before(commits: Iterable[TableCommit], app_id: str) -> tuple[str, .
         judged = _looked_at(commit) if judged is None else judged
         if commit.version <= judged:
             break
-        if is_external(commit, app_id):
+        if is_external(commit, app_id) and not commit.judged:
             found.append(str(commit))
     return tuple(found)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -90,3 +91,14 @@ def test_what_slips_in_before_a_commit_and_what_comes_behind_a_look() -> None:
     assert external_before([ours(6), theirs(5)], APP) == ()
     assert external_since(commits, 4, APP) == ("version 5: UPDATE",)
     assert external_since(commits, 5, APP) == ()
+
+
+def test_a_change_that_a_later_run_knew_is_external_and_judged() -> None:
+    """It has no version of its own, so that no metadata says whether it is."""
+    change = TableCommit(4, "RENAME COLUMN", None, True, {}, None, 0)
+    merge = ours(4, read_version=3)
+    for judged, found in ((True, ()), (False, ("version 4: RENAME COLUMN",))):
+        commits = [merge, replace(change, judged=judged), ours(3)]
+        assert since(*commits).external == found
+        assert external_before(commits, APP) == found
+        assert external_since(commits, 3, APP) == ("version 4: RENAME COLUMN",)

@@ -3,6 +3,10 @@
 A version is a snapshot, numbered by its sequence number less one. A commit of ours has in its
 snapshot's summary what it sets: `CommitMetadata` and applied numbers. So rows and numbers move in
 one commit, and go back together when the table is rolled back.
+
+A change of columns makes no snapshot. Where the schema of a snapshot is not that of the one before
+it, someone changed columns in between, and that is a commit of its own, with the version that the
+later one has. Our own changes of columns are snapshots that say so.
 https://iceberg.apache.org/spec/#table-metadata
 """
 
@@ -18,6 +22,7 @@ from tideline.contract.errors import CorruptData
 from tideline.contract.external_commits import COMMITS_MAX, TableCommit
 from tideline.contract.manifest import digest
 from tideline.contract.plan import CommitMetadata
+from tideline.warehouse.iceberg.schema_changes import ColumnChange, Schemas
 
 COMMIT_KEY = "tideline.commit"
 """The key in a snapshot's summary with the text of the `CommitMetadata`."""
@@ -26,6 +31,9 @@ NUMBERS_KEY = "tideline.numbers"
 APPLIED_KEY = "tideline.applied"
 """… with all that the table had applied before, as far as its writer knew. As a property of the
 table: what the snapshots that have been expired since said."""
+SCHEMA_KEY = "tideline.schema"
+"""… with the id of the schema that the run has judged, where the commit leaves columns as they are.
+A commit of ours without it has made them what they are."""
 _REPLACE = "replace"
 """The operation of snapshots that only move rows between files."""
 _CHANGES = (
@@ -51,8 +59,17 @@ class TableSnapshot:
         return int(self.raw["snapshot-id"])
 
     @property
+    def sequence(self) -> int:
+        return int(self.raw.get("sequence-number", 0))
+
+    @property
     def version(self) -> int:
-        return max(0, int(self.raw.get("sequence-number", 0)) - 1)
+        return max(0, self.sequence - 1)
+
+    @property
+    def at_us(self) -> int:
+        """When it was committed, µs since 1970 UTC."""
+        return 1_000 * int(self.raw["timestamp-ms"])
 
     @property
     def parent(self) -> int | None:
@@ -67,6 +84,17 @@ class TableSnapshot:
     def summary(self) -> Mapping[str, str]:
         return self.raw.get("summary") or {}
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether Tideline committed it, for whichever pipeline."""
+        return COMMIT_KEY in self.summary
+
+    @property
+    def judged_schema(self) -> int | None:
+        """The id of the schema that the run of a commit of ours has judged; None: its own."""
+        found = self.summary.get(SCHEMA_KEY)
+        return None if found is None or not found.isdecimal() else int(found)
+
     def numbers(self, key: str = NUMBERS_KEY) -> dict[str, int]:
         """Return the numbers that the summary has under ``key``."""
         return parse_numbers(self.summary.get(key))
@@ -77,20 +105,22 @@ class TableSnapshot:
 
     def commit(self) -> TableCommit:
         """Return the snapshot as a commit. Raises CorruptData where ours is damaged."""
-        operation = self.summary.get("operation", "unknown")
         return TableCommit(
             version=self.version,
-            operation=operation,
+            operation=self.summary.get("operation", "unknown"),
             restored_to=None,
-            changes_data=operation != _REPLACE and self._has_changes(),
+            changes_data=self.changes_data,
             numbers=self.numbers(),
             commit_metadata=CommitMetadata.parse(self.summary.get(COMMIT_KEY)),
             rows_written=self.count("added-records"),
-            at_us=1_000 * int(self.raw["timestamp-ms"]),
+            at_us=self.at_us,
         )
 
-    def _has_changes(self) -> bool:
-        """Return whether it may change rows: not every writer counts them."""
+    @property
+    def changes_data(self) -> bool:
+        """Whether it may change rows: not every writer counts them."""
+        if self.summary.get("operation") == _REPLACE:
+            return False
         return self.summary.get(_COUNTED) != "0" or self.count(*_CHANGES) > 0
 
 
@@ -114,14 +144,27 @@ class IcebergMetadata:
     @property
     def schema(self) -> Mapping[str, Any]:
         """The present schema."""
-        return self.schema_of(self._raw["current-schema-id"])
-
-    def schema_of(self, schema_id: int) -> Mapping[str, Any]:
-        """Return a schema by its id."""
+        wanted = self.schema_id
         found: Mapping[str, Any] = next(
-            one for one in self._raw["schemas"] if one["schema-id"] == schema_id
+            one for one in self._raw["schemas"] if one["schema-id"] == wanted
         )
         return found
+
+    @property
+    def schema_id(self) -> int:
+        """The id of the present schema."""
+        return int(self._raw["current-schema-id"])
+
+    def columns_changed(self, schema_id: int | None) -> bool:
+        """Return whether columns were renamed, dropped or given another type since a schema; also
+        where that schema is no longer kept."""
+        return self._schemas.differ(schema_id, self.schema_id)
+
+    @property
+    def row_names(self) -> dict[int, str]:
+        """The names of columns, by id, when the present snapshot was made."""
+        found = None if self.current is None else self.current.schema_id
+        return self._schemas.names(found)
 
     @property
     def partition_sources(self) -> list[int]:
@@ -166,18 +209,47 @@ class IcebergMetadata:
         return next(found, None)
 
     def commits(self, version: int | None = None, most: int = COMMITS_MAX) -> Iterator[TableCommit]:
-        """Yield the commits from ``version`` back, or from the newest one, ``most`` of them.
+        """Yield the commits from ``version`` back, or from the newest one, ``most`` of them and the
+        changes of columns before and after each.
 
         Raises CorruptData for a damaged one of ours.
         """
-        left = most
-        for one in self.line():
-            if version is not None and one.version > version:
-                continue
-            if not left:
-                return
-            left -= 1
-            yield one.commit()
+        line = {one.id for one in self.line()}
+        newest = self.version if version is None else version
+        left, ours = most, None
+        for one, change in self._history():
+            if one is not None and one.id in line and one.version <= newest:
+                if not left:
+                    return
+                left -= 1
+                ours = one if one.is_ours else ours
+                yield one.commit()
+            if change is not None and (newest >= self.version or change.version <= newest):
+                # A commit of ours that made the columns has judged all that came before.
+                known = None if ours is None else ours.judged_schema
+                judged = ours is not None and (known is None or self._schemas.know(known, change))
+                yield change.commit(judged=judged)
+
+    def _history(self) -> Iterator[tuple[TableSnapshot | None, ColumnChange | None]]:
+        """Yield every snapshot that is kept, newest first, with the change of columns before it,
+        those of versions that were rolled back among them: columns are not. First comes a change
+        since the newest one."""
+        found: list[tuple[TableSnapshot | None, ColumnChange | None]] = []
+        before: int | None = None
+        for one in sorted(self.snapshots.values(), key=lambda one: one.sequence):
+            # Another's rows are named as they are; our own columns are no change by others.
+            whole = one.judged_schema is None if one.is_ours else one.changes_data
+            since = None if whole else before
+            found.append((one, self._schemas.change(since, one.schema_id, one.version, one.at_us)))
+            before = before if one.schema_id is None else one.schema_id
+        last = int(self._raw.get("last-sequence-number", self.version + 1))
+        at_us = 1_000 * int(self._raw.get("last-updated-ms", 0))
+        yield None, self._schemas.change(before, self._raw.get("current-schema-id"), last, at_us)
+        yield from reversed(found)
+
+    @cached_property
+    def _schemas(self) -> Schemas:
+        return Schemas(self._raw.get("schemas") or ())
 
     def applied(self) -> dict[str, int]:
         """Return what the table has applied, by app id."""

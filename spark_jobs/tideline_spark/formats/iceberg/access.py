@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, types
 
 from tideline.contract.errors import InvariantBroken, Misconfigured
@@ -18,6 +19,7 @@ from tideline.warehouse.iceberg.metadata import (
     APPLIED_KEY,
     COMMIT_KEY,
     NUMBERS_KEY,
+    SCHEMA_KEY,
     IcebergMetadata,
     TableSnapshot,
     format_numbers,
@@ -47,6 +49,8 @@ class IcebergAccess:
                 hint="run the job by `tideline` or by Airflow's tasks, which set it",
             )
         self.namespace, self.table_name = identifier_of(url)
+        self._judged: int | None = None
+        """The id of the schema that the run knows: that of its last look, or its own since."""
 
     @property
     def name(self) -> str:
@@ -74,6 +78,13 @@ class IcebergAccess:
                 return None
             raise
 
+    def look(self) -> Any | None:
+        """Return what `find` does; the columns count as known from here on."""
+        found = self.find()
+        if found is not None:
+            self._judged = int(found.schema().schemaId())
+        return found
+
     def load(self) -> Any:
         """Return Iceberg's own table, which must be there."""
         found = self.find()
@@ -90,6 +101,32 @@ class IcebergAccess:
         """Return the metadata of Iceberg's own ``table`` as it was loaded, in one call of Java."""
         current = table.operations().current()
         return IcebergMetadata(self.jvm.org.apache.iceberg.TableMetadataParser.toJson(current))
+
+    def own_columns(self, commit_metadata: CommitMetadata) -> None:
+        """Have the columns that a commit of ``commit_metadata`` has made count as known."""
+        metadata, text = self.metadata(), commit_metadata.text()
+        for one in () if metadata is None else metadata.line():
+            if one.summary.get(COMMIT_KEY) == text and one.judged_schema is None:
+                self._judged = one.schema_id
+                return
+
+    def check_columns(self, now: IcebergMetadata) -> None:
+        """Raise a conflict where others have changed columns since the last look: a commit that
+        makes columns what they are would hide that."""
+        if self._judged is not None and now.columns_changed(self._judged):
+            raise PySparkException("CommitFailedException: columns were changed since the look")
+
+    def commit_columns(self, table: Any, transaction: Any, commit_metadata: CommitMetadata) -> None:
+        """Commit a transaction that changes columns of Iceberg's own ``table``, with an empty
+        snapshot that marks them as ours."""
+        before = self.metadata_of(table)
+        self.check_columns(before)
+        marked = transaction.newFastAppend()
+        for name, value in summary(before, commit_metadata, {}).items():
+            marked = marked.set(name, value)
+        marked.commit()
+        self.commit_on(table, transaction)
+        self._judged = int(transaction.table().schema().schemaId())
 
     def commit_on(self, table: Any, transaction: Any) -> None:
         """Commit a transaction of Iceberg's own ``table``, if nothing was committed to that since
@@ -128,10 +165,18 @@ class IcebergAccess:
         before: IcebergMetadata | None,
         commit_metadata: CommitMetadata,
         numbers: Mapping[str, int],
+        *,
+        replaces: bool = False,
     ) -> Iterator[None]:
         """Have the one statement in the context record in its snapshot ``commit_metadata`` and the
-        ``numbers`` that it sets, besides those that the table has ``before`` it."""
+        ``numbers`` that it sets, besides those that the table has ``before`` it, and which columns
+        the run has judged unless it ``replaces`` them."""
         texts = summary(before, commit_metadata, numbers)
+        known = self._judged
+        if known is None and before is not None and before.current is not None:
+            known = before.current.schema_id
+        if known is not None and not replaces:
+            texts |= {SCHEMA_KEY: str(known)}
         with setting(self.session, {f"{_SUMMARY}{name}": one for name, one in texts.items()}):
             yield
 

@@ -2,7 +2,8 @@
 
 Iceberg keeps columns by ids: a renamed column keeps its own, a new one with a dropped one's name
 gets another. All steps are one transaction of the catalog. A change of the schema makes no
-snapshot, so the transaction adds an empty one, which records that the change is ours.
+snapshot, so the transaction adds an empty one, which records that the change is ours: without it,
+it would count as others' (`tideline.warehouse.iceberg.metadata`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pyspark.sql import types
 from tideline.contract.errors import Misconfigured
 from tideline.contract.plan import CommitMetadata
 from tideline_spark.formats.base import Shaped
-from tideline_spark.formats.iceberg.access import IcebergAccess, summary
+from tideline_spark.formats.iceberg.access import IcebergAccess
 from tideline_spark.formats.iceberg.rewriting import rewrite_as
 from tideline_spark.formats.state import TargetSnapshot
 from tideline_spark.formats.statements import RowUpdate
@@ -54,10 +55,12 @@ class IcebergColumns:
         if not wider:
             return
         if all(_promoted(held[name], kind) for name, kind in wider.items()):
-            update = table.updateSchema()
+            transaction = table.newTransaction()
+            update = transaction.updateSchema()
             for name, kind in wider.items():
                 update = update.updateColumn(name, self._access.iceberg_type(kind))
             update.commit()
+            self._access.commit_columns(table, transaction, commit_metadata)
             return
         listed = ", ".join(
             f"cast({quote(name)} AS {wider[name].simpleString()}) AS {quote(name)}"
@@ -89,11 +92,7 @@ class IcebergColumns:
         for name, value in properties.items():
             changed = changed.set(name, value)
         changed.commit()
-        marked = transaction.newFastAppend()
-        for name, value in summary(before, commit_metadata, {}).items():
-            marked = marked.set(name, value)
-        marked.commit()
-        self._access.commit_on(table, transaction)
+        self._access.commit_columns(table, transaction, commit_metadata)
 
     def _arrange(self, update: Any, columns: Sequence[Shaped]) -> None:
         """Give columns their names, make new ones, and put all in order."""

@@ -35,8 +35,10 @@ def rewrite_as(access: IcebergAccess, columns: str, commit_metadata: CommitMetad
     one that comes later is undone, and found in the log.
     """
     before = access.metadata_of(access.load())
+    access.check_columns(before)
     layout = TableLayout.of_properties(before.properties)
-    with access.committing(before, commit_metadata, {}):
+    with access.committing(before, commit_metadata, {}, replaces=True):
         made = f"CREATE OR REPLACE TABLE {access.name} USING iceberg{partitioned_by(layout)}"
         rows = f"SELECT {columns} FROM {access.name}"  # noqa: S608  names are quoted
         access.session.sql(f"{made} AS {rows}").collect()
+    access.own_columns(commit_metadata)

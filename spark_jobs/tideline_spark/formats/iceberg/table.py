@@ -8,6 +8,7 @@ the later one, since both write the same keys.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -25,7 +26,7 @@ from tideline_spark.formats.iceberg.columns import IcebergColumns
 from tideline_spark.formats.iceberg.description import IcebergDescription
 from tideline_spark.formats.iceberg.files import IcebergFiles
 from tideline_spark.formats.iceberg.rewriting import emptied, partitioned_by
-from tideline_spark.formats.iceberg.version import IcebergVersion
+from tideline_spark.formats.iceberg.version import IcebergVersion, as_readers_see
 from tideline_spark.formats.state import RowCounts, TargetSnapshot
 from tideline_spark.formats.statements import (
     TARGET,
@@ -59,14 +60,16 @@ class IcebergTarget:
 
     def look(self) -> IcebergVersion:
         """See `Target`."""
-        table = self._access.find()
-        if table is None:
-            return IcebergVersion(None, types.StructType([]))
-        return IcebergVersion(self._access.metadata_of(table), self._access.spark_schema(table))
+        return self._version(self._access.look())
 
     def snapshot(self) -> TargetSnapshot:
         """See `Target`."""
-        return self.look().snapshot()
+        return self._version(self._access.find()).snapshot()
+
+    def _version(self, table: Any) -> IcebergVersion:
+        if table is None:
+            return IcebergVersion(None, types.StructType([]))
+        return IcebergVersion(self._access.metadata_of(table), self._access.spark_schema(table))
 
     def newest(self) -> int:
         """See `Target`."""
@@ -77,11 +80,15 @@ class IcebergTarget:
         """See `Target`."""
         if version is None:
             return self._session.table(self._access.name)
-        metadata = self._access.metadata()
-        found = None if metadata is None else metadata.at(version)
+        table = self._access.load()
+        metadata = self._access.metadata_of(table)
+        found = metadata.at(version)
         if found is None:
             raise InvariantBroken(f"version {version} of {self._access.name} has been removed")
-        return self._session.read.option("versionAsOf", found.id).table(self._access.name)
+        rows = self._session.read.option("versionAsOf", found.id).table(self._access.name)
+        if found is metadata.current and metadata.columns_changed(found.schema_id):
+            return as_readers_see(rows, metadata, self._access.spark_schema(table))
+        return rows
 
     def commits(self, version: int) -> Iterator[TableCommit]:
         """See `Target`."""
@@ -142,7 +149,7 @@ class IcebergTarget:
         verb = "CREATE TABLE" if before is None else "CREATE OR REPLACE TABLE"
         numbers = {commit_metadata.app_id: commit_metadata.to_manifest}
         given = listed_properties(emptied(before, properties))
-        with self._access.committing(before, commit_metadata, numbers):
+        with self._access.committing(before, commit_metadata, numbers, replaces=True):
             self._session.sql(
                 f"{verb} {self._access.name} USING iceberg{partitioned_by(layout)}"
                 f" TBLPROPERTIES ({given}) AS TABLE {quote(view)}"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import types
+from pyspark.sql import DataFrame, types
+from pyspark.sql import functions as F
 
 from tideline.warehouse.iceberg.metadata import IcebergMetadata
 from tideline_spark.formats.state import TargetSnapshot, TargetVersion
+from tideline_spark.schemas import column as col
 
 _NO_TABLE = IcebergMetadata('{"format-version": 3}')
 
@@ -35,3 +37,18 @@ class IcebergVersion(TargetVersion):
         """See `TargetVersion`."""
         applied = {} if self.metadata is None else self.metadata.applied()
         return TargetSnapshot(self.number, applied, self.properties, self._schema)
+
+
+def as_readers_see(
+    rows: DataFrame, metadata: IcebergMetadata, schema: types.StructType
+) -> DataFrame:
+    """Return ``rows`` of the present snapshot in the columns that the table has now, ``schema``:
+    others have changed them since, and a snapshot is read in those of its own time."""
+    was = metadata.row_names
+    held = [
+        (col(was[one["id"]]) if one["id"] in was else F.lit(None))
+        .cast(field.dataType)
+        .alias(field.name)
+        for one, field in zip(metadata.schema["fields"], schema.fields, strict=True)
+    ]
+    return rows.select(*held)
