@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tests.faults.camera import Camera, Image, Through
 from tests.faults.every_mode import LOG, NOW, PAST, TABLES, EveryMode
+from tests.faults.iceberg_tables import files_of
 from tests.faults.jobs import Jobs, unique, verify_plan
 from tideline.contract.maintenance import MaintenanceOutcome
 from tideline.contract.modes import Mode
@@ -33,6 +34,7 @@ _REBUILT_AS = {
     PAST: (Mode.HISTORY, Mode.CURRENT, Mode.APPEND),
 }
 _LAYOUT = {"partition_by", "cluster_by"}
+_DELTA = ("_delta_log", ".json")
 
 
 class Deaths:
@@ -132,11 +134,8 @@ class Deaths:
         self._die("verify", lambda jobs: _is(jobs.verify(plan).outcome, VerificationOutcome.EQUAL))
         self._camera.shoot("equal")
         (equal,) = self._camera.album()
-        target, key = (
-            self.tables.history.target(NOW),
-            self._random.choice(self.tables.rows(NOW))["id"],
-        )
-        damage = f"UPDATE delta.`{target}` SET a = 'damaged' WHERE id = {key}"  # noqa: S608
+        key = self._random.choice(self.tables.rows(NOW))["id"]
+        damage = f"UPDATE {self.tables.sql_name(NOW)} SET a = 'damaged' WHERE id = {key}"  # noqa: S608
         self._spark.newSession().sql(damage)
         plan = verify_plan(self.tables, unique("v"))
         for _ in range(2):
@@ -190,15 +189,22 @@ class Deaths:
         return {name: self._log(name) for name in TABLES}
 
     def _log(self, table: str) -> list[str]:
-        found = self.tables.files.keys(f"{self.tables.target(table)}/_delta_log")
-        return [key for key in found if key.endswith(".json")]
+        """The keys of a table's versions: its log, or of an Iceberg table its metadata files."""
+        folder, end = ("metadata", ".metadata.json") if self.tables.iceberg else _DELTA
+        found = self.tables.files.keys(f"{self.tables.target(table)}/{folder}")
+        return [key for key in found if key.endswith(end)]
 
     def _strays(self, table: str) -> set[str]:
         """Data files that no commit of the table names, and that are old. Where a table was a
         change log once, Delta does not look into the partitions of then, and neither does this."""
         files, target = self.tables.files, self.tables.target(table)
+        old = [PurePosixPath(key) for key in files.old(target) if key.endswith(".parquet")]
+        if self.tables.iceberg:
+            held = files_of(
+                self.tables.history.settings.warehouse, self.tables.history.target(table)
+            )
+            return {one.name for one in old} - held
         log = b"\n".join(files.get(key) for key in self._log(table)).decode()
-        old = (PurePosixPath(key) for key in files.old(target) if key.endswith(".parquet"))
         stray = [one for one in old if one.name.startswith("part-") and one.name not in log]
         is_log = self.tables.modes.get(table) is Mode.APPEND
         return {one.name for one in stray if is_log or str(one.parent) == target}

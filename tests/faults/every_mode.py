@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -18,13 +19,16 @@ from urllib.parse import unquote
 from deltalake.exceptions import TableNotFoundError
 
 from devtools.demo.compare import read_warehouse
+from tests.faults.iceberg_tables import in_place_of, rows_of
 from tests.faults.places import Files, InS3, Place
 from tests.fixtures.parts import Event, History, Row, Shaped, schema_of
 from tideline.contract.manifest import Copied, DeleteBefore
 from tideline.contract.modes import Mode
 from tideline.contract.steps import ColumnStep, StepKind
+from tideline.contract.target_url import CATALOG, ICEBERG
 from tideline.settings import Warehouse
 from tideline.warehouse.access import storage_options
+from tideline.warehouse.iceberg.names import identifier_of
 
 NOW, LOG, PAST, BAG = "public.now", "public.log", "public.past", "public.bag"
 """Compliance as current, append and history; and one without a key, whose equal rows are
@@ -65,7 +69,8 @@ class EveryMode:
     root: Path
     seed: int
     place: Warehouse | None = None
-    """Where chain and tables are in S3; None: in files below ``root``."""
+    """Where chain and tables are in S3, or the catalog of Iceberg tables; None: Delta tables, in
+    files below ``root``."""
     laid_out: bool = False
     """Whether files of the tables are partitioned or clustered."""
     merge: Mapping[str, Any] = field(default_factory=dict)
@@ -81,7 +86,9 @@ class EveryMode:
 
     def __post_init__(self) -> None:
         self.history = History(self.root, merge=self.merge, tables=self.settings, place=self.place)
-        self.files = Files(self.root) if self.place is None else InS3(self.place)
+        self.files = Files(self.root)
+        if self.place is not None and self.place.in_s3:
+            self.files = InS3(self.place)
         self.modes = {NOW: Mode.CURRENT, LOG: Mode.APPEND, PAST: Mode.HISTORY}
         self._random = Random(self.seed)
 
@@ -108,10 +115,24 @@ class EveryMode:
         """What the settings file says of the tables."""
         return _LAID_OUT if self.laid_out else _SETTINGS
 
+    @property
+    def iceberg(self) -> bool:
+        """Whether they are Iceberg tables."""
+        return self.place is not None and self.place.format == ICEBERG
+
     def target(self, table: str) -> str:
         """The key of the table's folder."""
+        if self.iceberg:
+            return "/".join(("warehouse", *identifier_of(self.history.target(table))))
         url = self.history.target(table).removeprefix(self.history.settings.warehouse.url)
         return f"warehouse{unquote(url)}"
+
+    def sql_name(self, table: str) -> str:
+        """The table in Spark's SQL."""
+        url = self.history.target(table)
+        if self.iceberg:
+            return ".".join(f"`{one}`" for one in (CATALOG, *identifier_of(url)))
+        return f"delta.`{url}`"
 
     def expected(self, table: str) -> Content:
         """What the table must hold, whatever has happened to the jobs."""
@@ -151,6 +172,9 @@ class EveryMode:
 
     def rows(self, table: str, root: Path | None = None) -> list[dict[str, Any]]:
         """All rows; none where no table is."""
+        if self.iceberg:
+            with nullcontext() if root is None else in_place_of(self.root, root):
+                return rows_of(self.history.settings.warehouse, self.history.target(table))
         if root is None and self.place is not None:
             options = storage_options(self.place)
             try:

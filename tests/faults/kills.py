@@ -22,6 +22,7 @@ from pydantic import SecretStr
 
 from tests.faults.every_mode import EveryMode
 from tests.faults.s3_faults import Kind, Request, S3Faults
+from tests.fixtures.parts import table_format
 from tests.fixtures.settings import as_toml
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -110,7 +111,7 @@ def config_of(tables: EveryMode, **access: str) -> Path:
         "pipeline": settings.pipeline,
         "source": {"url": "postgresql://nobody@127.0.0.1:1/shop"},
         "store": {"url": settings.store.url, **place, **access},
-        "warehouse": {"url": settings.warehouse.url},
+        "warehouse": {"url": settings.warehouse.url, **table_format(tables.place)},
         "merge": {"driver_memory": "1g"},
         "maintain": {"small_files_min": 2},
         "tables": tables.settings,

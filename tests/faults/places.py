@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from unittest.mock import patch
 
+from tests.faults.iceberg_tables import forget_catalogs
 from tideline.contract.maintenance import VACUUM_HOURS_MIN
 from tideline.settings import Store, Warehouse
 from tideline.store.objects import open_store
@@ -80,6 +81,7 @@ class Files:
         for one in self.root.iterdir():
             shutil.rmtree(one)
         shutil.copytree(folder, self.root, dirs_exist_ok=True)
+        forget_catalogs()
 
     @contextmanager
     def aged(self) -> Iterator[float]:
