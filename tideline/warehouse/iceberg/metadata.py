@@ -160,6 +160,10 @@ class IcebergMetadata:
         where that schema is no longer kept."""
         return self._schemas.differ(schema_id, self.schema_id)
 
+    def has_columns_of(self, schema_id: int | None) -> bool:
+        """Return whether columns are those of a schema, with the same names and types."""
+        return self._schemas.same(schema_id, self.schema_id)
+
     @property
     def row_names(self) -> dict[int, str]:
         """The names of columns, by id, when the present snapshot was made."""
@@ -202,6 +206,14 @@ class IcebergMetadata:
                 earlier = log[: log.index(at.id)]
                 before = earlier[-1] if earlier else None
             at = None if before is None else self.snapshots.get(before)
+
+    def only_others_since(self, snapshot_id: int | None) -> bool:
+        """Return whether the table comes from a snapshot (None: from none) by commits that are not
+        ours."""
+        for one in self.line():
+            if one.id == snapshot_id or one.is_ours:
+                return one.id == snapshot_id
+        return snapshot_id is None
 
     def at(self, version: int) -> TableSnapshot | None:
         """Return the snapshot of a version."""

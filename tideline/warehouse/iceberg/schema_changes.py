@@ -68,6 +68,10 @@ class Schemas:
         """Return the names of a schema's columns, by id."""
         return {number: name for number, (name, _) in self._columns.get(schema_id, {}).items()}
 
+    def same(self, one: int | None, other: int) -> bool:
+        """Return whether two schemas have the same columns; not where one is no longer kept."""
+        return one in self._columns and self._columns[one] == self._columns.get(other)
+
     def differ(self, before: int | None, after: int) -> bool:
         """Return whether columns were renamed, dropped or given another type from one schema to
         another; also where the first is no longer kept."""

@@ -6,10 +6,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, types
 
 from tideline.contract.errors import InvariantBroken, Misconfigured
@@ -26,11 +25,26 @@ from tideline.warehouse.iceberg.metadata import (
 )
 from tideline.warehouse.iceberg.names import CATALOG_SETTING, identifier_of
 from tideline_spark.formats.iceberg.connections import catalog_of
+from tideline_spark.formats.iceberg.publishing import Publication, conflict
 from tideline_spark.formats.session_settings import setting
 from tideline_spark.schemas import quote
 
 _SUMMARY = "spark.sql.iceberg.snapshot-property."
 _ABSENT = ("NoSuchTableException", "NoSuchNamespaceException", "NoSuchIcebergTableException")
+
+
+class Known(NamedTuple):
+    """The ids of a snapshot, and of the schema, that a run has judged; None for none."""
+
+    snapshot: int | None
+    schema: int | None
+
+    @classmethod
+    def of(cls, table: Any) -> Known:
+        """Return what Iceberg's own ``table`` has."""
+        current = table.currentSnapshot()
+        snapshot = None if current is None else int(current.snapshotId())
+        return cls(snapshot, int(table.schema().schemaId()))
 
 
 class IcebergAccess:
@@ -49,8 +63,8 @@ class IcebergAccess:
                 hint="run the job by `tideline` or by Airflow's tasks, which set it",
             )
         self.namespace, self.table_name = identifier_of(url)
-        self._judged: int | None = None
-        """The id of the schema that the run knows: that of its last look, or its own since."""
+        self._known: Known | None = None
+        """What the run has looked at, or has made itself since; None before it has looked."""
 
     @property
     def name(self) -> str:
@@ -79,10 +93,10 @@ class IcebergAccess:
             raise
 
     def look(self) -> Any | None:
-        """Return what `find` does; the columns count as known from here on."""
+        """Return what `find` does; what the table has counts as known from here on."""
         found = self.find()
         if found is not None:
-            self._judged = int(found.schema().schemaId())
+            self._known = Known.of(found)
         return found
 
     def load(self) -> Any:
@@ -107,14 +121,18 @@ class IcebergAccess:
         metadata, text = self.metadata(), commit_metadata.text()
         for one in () if metadata is None else metadata.line():
             if one.summary.get(COMMIT_KEY) == text and one.judged_schema is None:
-                self._judged = one.schema_id
+                self._known = Known(one.id, one.schema_id)
                 return
 
     def check_columns(self, now: IcebergMetadata) -> None:
-        """Raise a conflict where others have changed columns since the last look: a commit that
-        makes columns what they are would hide that."""
-        if self._judged is not None and now.columns_changed(self._judged):
-            raise PySparkException("CommitFailedException: columns were changed since the look")
+        """Raise a conflict where the table has other columns than the run has looked at, or another
+        run has committed since: a commit that makes columns what they are would undo that, and hide
+        it."""
+        known = self._known
+        if known is not None and not (
+            now.has_columns_of(known.schema) and now.only_others_since(known.snapshot)
+        ):
+            raise conflict("the columns were changed since the run looked at them")
 
     def commit_columns(self, table: Any, transaction: Any, commit_metadata: CommitMetadata) -> None:
         """Commit a transaction that changes columns of Iceberg's own ``table``, with an empty
@@ -126,7 +144,7 @@ class IcebergAccess:
             marked = marked.set(name, value)
         marked.commit()
         self.commit_on(table, transaction)
-        self._judged = int(transaction.table().schema().schemaId())
+        self._known = Known.of(transaction.table())
 
     def commit_on(self, table: Any, transaction: Any) -> None:
         """Commit a transaction of Iceberg's own ``table``, if nothing was committed to that since
@@ -161,23 +179,34 @@ class IcebergAccess:
 
     @contextmanager
     def committing(
+        self, before: IcebergMetadata, commit_metadata: CommitMetadata, numbers: Mapping[str, int]
+    ) -> Iterator[None]:
+        """Have the one statement in the context record in its snapshot ``commit_metadata`` and the
+        ``numbers`` that it sets, besides those that the table has ``before`` it, and which columns
+        the run has judged. A commit of ours since ``before`` is a conflict."""
+        known, current = self._known, before.current
+        if known is None:
+            known = Known(*(None, None) if current is None else (current.id, current.schema_id))
+        texts = summary(before, commit_metadata, numbers)
+        texts |= {} if known.schema is None else {SCHEMA_KEY: str(known.schema)}
+        publication = Publication(self, known.snapshot)
+        publication.prepare(before)
+        with setting(self.session, {**_in_summary(texts), **publication.settings}):
+            yield
+        published = publication.publish()
+        if self._known is not None and published is not None:
+            self._known = Known(published, known.schema)
+
+    @contextmanager
+    def replacing(
         self,
         before: IcebergMetadata | None,
         commit_metadata: CommitMetadata,
         numbers: Mapping[str, int],
-        *,
-        replaces: bool = False,
     ) -> Iterator[None]:
-        """Have the one statement in the context record in its snapshot ``commit_metadata`` and the
-        ``numbers`` that it sets, besides those that the table has ``before`` it, and which columns
-        the run has judged unless it ``replaces`` them."""
+        """The same for a statement that makes the table, or replaces all that it had ``before``."""
         texts = summary(before, commit_metadata, numbers)
-        known = self._judged
-        if known is None and before is not None and before.current is not None:
-            known = before.current.schema_id
-        if known is not None and not replaces:
-            texts |= {SCHEMA_KEY: str(known)}
-        with setting(self.session, {f"{_SUMMARY}{name}": one for name, one in texts.items()}):
+        with setting(self.session, _in_summary(texts)):
             yield
 
     def _array(self, java_class: Any, items: list[Any]) -> Any:
@@ -186,6 +215,11 @@ class IcebergAccess:
         for at, one in enumerate(items):
             found[at] = one
         return found
+
+
+def _in_summary(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings by which a statement adds ``texts`` to its snapshot's summary."""
+    return {f"{_SUMMARY}{name}": text for name, text in texts.items()}
 
 
 def summary(

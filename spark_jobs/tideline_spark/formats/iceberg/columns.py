@@ -115,8 +115,8 @@ class IcebergColumns:
         self, update: RowUpdate, commit_metadata: CommitMetadata, app: str, number: int
     ) -> None:
         """See `TargetSchema`."""
-        before = self._access.metadata()
-        if before is not None and before.applied().get(app, number - 1) >= number:
+        before = self._access.metadata_of(self._access.load())
+        if before.applied().get(app, number - 1) >= number:
             return
         with self._access.committing(before, commit_metadata, {app: number}):
             self._access.session.sql(update.sql(self._access.name)).collect()

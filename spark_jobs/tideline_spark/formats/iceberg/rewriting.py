@@ -37,7 +37,7 @@ def rewrite_as(access: IcebergAccess, columns: str, commit_metadata: CommitMetad
     before = access.metadata_of(access.load())
     access.check_columns(before)
     layout = TableLayout.of_properties(before.properties)
-    with access.committing(before, commit_metadata, {}, replaces=True):
+    with access.replacing(before, commit_metadata, {}):
         made = f"CREATE OR REPLACE TABLE {access.name} USING iceberg{partitioned_by(layout)}"
         rows = f"SELECT {columns} FROM {access.name}"  # noqa: S608  names are quoted
         access.session.sql(f"{made} AS {rows}").collect()

@@ -1,8 +1,8 @@
 """An Iceberg table as a target: the commits that we make.
 
 Iceberg has no transaction ids that skip a commit. So a commit reads what the table has applied, and
-is not made where that is enough; of two that read the same state, the validation of a MERGE refuses
-the later one, since both write the same keys.
+is not made where that is enough; of two that read the same state, the later one is not published
+(`tideline_spark.formats.iceberg.publishing`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tideline_spark.formats.iceberg.access import IcebergAccess, made_by
 from tideline_spark.formats.iceberg.columns import IcebergColumns
 from tideline_spark.formats.iceberg.description import IcebergDescription
 from tideline_spark.formats.iceberg.files import IcebergFiles
+from tideline_spark.formats.iceberg.publishing import STAGING_PROPERTY
 from tideline_spark.formats.iceberg.rewriting import emptied, partitioned_by
 from tideline_spark.formats.iceberg.version import IcebergVersion, as_readers_see
 from tideline_spark.formats.state import RowCounts, TargetSnapshot
@@ -115,6 +116,7 @@ class IcebergTarget:
         given = {
             _VERSION: str(self._session.conf.get(VERSION_SETTING, "3")),
             **dict.fromkeys(_MODES, mode),
+            STAGING_PROPERTY: "true",
             # Each commit writes all of the metadata; the files of former ones would never go.
             "write.metadata.delete-after-commit.enabled": "true",
             **properties,
@@ -149,7 +151,7 @@ class IcebergTarget:
         verb = "CREATE TABLE" if before is None else "CREATE OR REPLACE TABLE"
         numbers = {commit_metadata.app_id: commit_metadata.to_manifest}
         given = listed_properties(emptied(before, properties))
-        with self._access.committing(before, commit_metadata, numbers, replaces=True):
+        with self._access.replacing(before, commit_metadata, numbers):
             self._session.sql(
                 f"{verb} {self._access.name} USING iceberg{partitioned_by(layout)}"
                 f" TBLPROPERTIES ({given}) AS TABLE {quote(view)}"
@@ -213,7 +215,8 @@ class IcebergTarget:
 
     def repair(self, rows: RowMerge, commit_metadata: CommitMetadata) -> None:
         """See `Target`."""
-        with self._access.committing(self._access.metadata(), commit_metadata, {}):
+        before = self._access.metadata_of(self._access.load())
+        with self._access.committing(before, commit_metadata, {}):
             self._session.sql(rows.sql(self._access.name)).collect()
 
     def admit_readers(self, without: Collection[str] = ()) -> bool:
