@@ -45,7 +45,7 @@ tests:
 
 long: servers ## tests that take minutes each, and long forms of those that draw their cases
 	@$(BIN)/python -m devtools.services.prepare --no-archive --with chromium
-	PARITY_HISTORIES=20 VERIFY_ROUNDS=10 SIMULATED_RUNS=1000 RACED_COMMITS=1000 \
+	PARITY_HISTORIES=20 VERIFY_ROUNDS=10 SIMULATED_RUNS=1000 RACED_COMMITS=1000 RACED_MERGES=1000 \
 		$(BIN)/python -m tests.suite -m "long or drawn" $(SIDE_BY_SIDE) --durations=40
 
 check: setup ## format, types, imports, quick unit and property tests: under a minute

@@ -201,7 +201,7 @@ class Deaths:
         old = [PurePosixPath(key) for key in files.old(target) if key.endswith(".parquet")]
         if self.tables.iceberg:
             held = files_of(
-                self.tables.history.settings.warehouse, self.tables.history.target(table)
+                self.tables.history.settings.warehouse_storage, self.tables.history.target(table)
             )
             return {one.name for one in old} - held
         log = b"\n".join(files.get(key) for key in self._log(table)).decode()

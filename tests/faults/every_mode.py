@@ -174,7 +174,7 @@ class EveryMode:
         """All rows; none where no table is."""
         if self.iceberg:
             with nullcontext() if root is None else in_place_of(self.root, root):
-                return rows_of(self.history.settings.warehouse, self.history.target(table))
+                return rows_of(self.history.settings.warehouse_storage, self.history.target(table))
         if root is None and self.place is not None:
             options = storage_options(self.place)
             try:

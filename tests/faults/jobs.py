@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from tests.faults.every_mode import NOW, EveryMode
 from tideline.contract import layout
+from tideline.contract.errors import Unavailable
 from tideline.contract.maintenance import VACUUM_HOURS_MIN, MaintenanceReceipt
 from tideline.contract.manifest import VerificationChunk, digest
 from tideline.contract.modes import Mode
@@ -72,7 +73,8 @@ class Jobs:
         return receipt
 
     def rebuild(self, table: str, mode: Mode) -> None:
-        """Step after step to the end. A step that a race has overtaken is followed by the next."""
+        """Step after step to the end. A step that a race has overtaken is followed by the next, or
+        is Unavailable where it says so."""
         settings = self.tables.history.settings
         with self.still:
             record = begin_rebuild(settings, table, mode=mode)
@@ -86,6 +88,8 @@ class Jobs:
             assert not plan.delayed, plan.delayed
             receipt = self.run(plan)
             failed = [one for one in receipt.tables if one.outcome is Outcome.FAILED]
+            if failed and failed[0].error_kind == Unavailable.__name__:
+                raise Unavailable(failed[0].error or "", hint=failed[0].hint or "")
             assert not failed, failed
         raise AssertionError("the rebuild does not end")
 

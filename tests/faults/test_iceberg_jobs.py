@@ -98,7 +98,7 @@ def faults(s3: S3Server, spark: SparkSession) -> Iterator[S3Faults]:
     """Spark's way to the server."""
     require_s3()
     with S3Faults(s3) as made:
-        reach(spark, place_in(s3, "iced", endpoint=made.endpoint))
+        reach(spark, place_in(s3, "killed", endpoint=made.endpoint))
         yield made
 
 
@@ -124,7 +124,7 @@ def test_a_merge_in_s3_is_killed_and_the_next_run_ends_right(
 ) -> None:
     """For real: the process group, while the request is under way."""
     root = tmp_path / "root"
-    tables = EveryMode(root, seed=13, place=iceberg_in(spark, root, place_in(s3, "iced")))
+    tables = EveryMode(root, seed=13, place=iceberg_in(spark, root, place_in(s3, "killed")))
     tables.fill()
     jobs = Jobs(spark, tables)
     jobs.merge("first")

@@ -1,7 +1,8 @@
 """Shows that the parity suite sees: `python -m tests.spark.parity_mutants [NAME…]`.
 
 Each mutant changes one decision of the code that merges are made of; within a few histories the
-model must differ from the target, or the merge must fail. Without a mutant neither may happen.
+model must differ from the target, or the merge must fail. Without a mutant neither may happen. All
+of that on Delta tables, and again on Iceberg tables; ``FORMATS`` picks some (delta,iceberg).
 Exit status 1 when one survives, or the suite complains of nothing.
 """
 
@@ -19,6 +20,7 @@ from unittest.mock import patch
 from msgspec import structs
 from pyspark.sql import functions as F
 
+from tests.fixtures.iceberg import use_catalog, with_catalog
 from tests.fixtures.spark import PLAIN
 from tests.spark.test_parity import compare
 from tideline.contract import evolution
@@ -26,9 +28,13 @@ from tideline.contract.evolution import Ancestor
 from tideline.contract.modes import Mode
 from tideline.contract.part import OP, UNCHANGED
 from tideline.contract.steps import StepKind
+from tideline.contract.target_properties import DEFAULT_FORMAT
+from tideline.contract.target_url import ICEBERG
 from tideline.java import java_home
 from tideline.local_spark import short_lived
-from tideline.warehouse.delta.jars import delta_jars
+from tideline.settings import Warehouse
+from tideline.warehouse.iceberg.names import MARKER_SETTING
+from tideline.warehouse.job_jars import every_jar
 from tideline_spark import columns, refill, target_columns, versions
 from tideline_spark.formats.statements import RowMerge, RowUpdate
 from tideline_spark.modes import history, soft_deletes, versioned
@@ -143,42 +149,66 @@ MUTANTS: Mapping[str, Mutant] = {
 _NONE = Mutant(columns, "ancestors", evolution.ancestors)
 
 
-def caught(spark: SparkSession, mutant: Mutant) -> int | None:
+def caught(spark: SparkSession, mutant: Mutant, table_format: str) -> int | None:
     """After how many histories the mutant was caught; None: it survived all."""
     with patch.object(mutant.where, mutant.attribute, mutant.instead):
         for count, seed in enumerate(_SEEDS, 1):
             with tempfile.TemporaryDirectory() as root:
                 try:
                     compare(
-                        spark, Path(root), mutant.mode, seed, mutant.ignored, drop_columns=False
+                        spark,
+                        Path(root),
+                        mutant.mode,
+                        seed,
+                        mutant.ignored,
+                        drop_columns=False,
+                        place=_place(spark, Path(root), table_format),
                     )
                 except AssertionError:
                     return count
     return None
 
 
+def _place(spark: SparkSession, root: Path, table_format: str) -> Warehouse | None:
+    """A warehouse of that format below ``root``; None for the format that is meant anyway."""
+    if table_format != ICEBERG:
+        return None
+    place = with_catalog(Warehouse(url=root.as_uri()), root / "catalog.db")
+    use_catalog(spark, place)
+    return place
+
+
 def main(names: list[str]) -> int:
+    formats = os.environ.get("FORMATS", f"{DEFAULT_FORMAT},{ICEBERG}").split(",")
     os.environ["JAVA_HOME"] = str(java_home())
     with tempfile.TemporaryDirectory() as scratch:
         spark = make_session(
             master="local[2]",
             driver_memory="1g",
-            jars=delta_jars(),
+            jars=every_jar(),
             scratch=scratch,
             java_options=short_lived(),
-            others=PLAIN,
+            others=PLAIN | {MARKER_SETTING: "true"},
         )
-        if not names:
-            for mode in (Mode.CURRENT, Mode.SOFT_DELETES, Mode.HISTORY):
-                assert caught(spark, replace(_NONE, mode=mode)) is None, "a suite that cries wolf"
-        survived = 0
-        for name in names or MUTANTS:
-            histories = caught(spark, MUTANTS[name])
-            survived += histories is None
-            print(f"{name:40} {'survived' if histories is None else f'caught after {histories}'}")
-            sys.stdout.flush()
+        survived = sum(_survivors(spark, names, one) for one in formats)
         spark.stop()
     return 1 if survived else 0
+
+
+def _survivors(spark: SparkSession, names: list[str], table_format: str) -> int:
+    """How many of the mutants survive on tables of a format."""
+    if not names:
+        for mode in (Mode.CURRENT, Mode.SOFT_DELETES, Mode.HISTORY):
+            clean = caught(spark, replace(_NONE, mode=mode), table_format)
+            assert clean is None, "a suite that cries wolf"
+    survived = 0
+    for name in names or MUTANTS:
+        histories = caught(spark, MUTANTS[name], table_format)
+        survived += histories is None
+        end = "survived" if histories is None else f"caught after {histories}"
+        print(f"{table_format:8} {name:40} {end}")
+        sys.stdout.flush()
+    return survived
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class TableSnapshot:
 
     @property
     def at_us(self) -> int:
-        """When it was committed, µs since 1970 UTC."""
+        """The time of the commit, µs since 1970 UTC."""
         return 1_000 * int(self.raw["timestamp-ms"])
 
     @property
@@ -86,7 +86,7 @@ class TableSnapshot:
 
     @property
     def is_ours(self) -> bool:
-        """Whether Tideline committed it, for whichever pipeline."""
+        """True for a commit of Tideline, for any pipeline."""
         return COMMIT_KEY in self.summary
 
     @property
@@ -118,7 +118,7 @@ class TableSnapshot:
 
     @property
     def changes_data(self) -> bool:
-        """Whether it may change rows: not every writer counts them."""
+        """True where it may change rows: not every writer counts them."""
         if self.summary.get("operation") == _REPLACE:
             return False
         return self.summary.get(_COUNTED) != "0" or self.count(*_CHANGES) > 0

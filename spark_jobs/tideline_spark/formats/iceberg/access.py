@@ -33,14 +33,14 @@ _SUMMARY = "spark.sql.iceberg.snapshot-property."
 _ABSENT = ("NoSuchTableException", "NoSuchNamespaceException", "NoSuchIcebergTableException")
 
 
-class Known(NamedTuple):
+class Judged(NamedTuple):
     """The ids of a snapshot, and of the schema, that a run has judged; None for none."""
 
     snapshot: int | None
     schema: int | None
 
     @classmethod
-    def of(cls, table: Any) -> Known:
+    def of(cls, table: Any) -> Judged:
         """Return what Iceberg's own ``table`` has."""
         current = table.currentSnapshot()
         snapshot = None if current is None else int(current.snapshotId())
@@ -63,7 +63,7 @@ class IcebergAccess:
                 hint="run the job by `tideline` or by Airflow's tasks, which set it",
             )
         self.namespace, self.table_name = identifier_of(url)
-        self._known: Known | None = None
+        self._judged: Judged | None = None
         """What the run has looked at, or has made itself since; None before it has looked."""
 
     @property
@@ -96,7 +96,7 @@ class IcebergAccess:
         """Return what `find` does; what the table has counts as known from here on."""
         found = self.find()
         if found is not None:
-            self._known = Known.of(found)
+            self._judged = Judged.of(found)
         return found
 
     def load(self) -> Any:
@@ -121,14 +121,14 @@ class IcebergAccess:
         metadata, text = self.metadata(), commit_metadata.text()
         for one in () if metadata is None else metadata.line():
             if one.summary.get(COMMIT_KEY) == text and one.judged_schema is None:
-                self._known = Known(one.id, one.schema_id)
+                self._judged = Judged(one.id, one.schema_id)
                 return
 
     def check_columns(self, now: IcebergMetadata) -> None:
         """Raise a conflict where the table has other columns than the run has looked at, or another
         run has committed since: a commit that makes columns what they are would undo that, and hide
         it."""
-        known = self._known
+        known = self._judged
         if known is not None and not (
             now.has_columns_of(known.schema) and now.only_others_since(known.snapshot)
         ):
@@ -144,7 +144,7 @@ class IcebergAccess:
             marked = marked.set(name, value)
         marked.commit()
         self.commit_on(table, transaction)
-        self._known = Known.of(transaction.table())
+        self._judged = Judged.of(transaction.table())
 
     def commit_on(self, table: Any, transaction: Any) -> None:
         """Commit a transaction of Iceberg's own ``table``, if nothing was committed to that since
@@ -184,9 +184,9 @@ class IcebergAccess:
         """Have the one statement in the context record in its snapshot ``commit_metadata`` and the
         ``numbers`` that it sets, besides those that the table has ``before`` it, and which columns
         the run has judged. A commit of ours since ``before`` is a conflict."""
-        known, current = self._known, before.current
+        known, current = self._judged, before.current
         if known is None:
-            known = Known(*(None, None) if current is None else (current.id, current.schema_id))
+            known = Judged(*(None, None) if current is None else (current.id, current.schema_id))
         texts = summary(before, commit_metadata, numbers)
         texts |= {} if known.schema is None else {SCHEMA_KEY: str(known.schema)}
         publication = Publication(self, known.snapshot)
@@ -194,8 +194,8 @@ class IcebergAccess:
         with setting(self.session, {**_in_summary(texts), **publication.settings}):
             yield
         published = publication.publish()
-        if self._known is not None and published is not None:
-            self._known = Known(published, known.schema)
+        if self._judged is not None and published is not None:
+            self._judged = Judged(published, known.schema)
 
     @contextmanager
     def replacing(
@@ -204,7 +204,8 @@ class IcebergAccess:
         commit_metadata: CommitMetadata,
         numbers: Mapping[str, int],
     ) -> Iterator[None]:
-        """The same for a statement that makes the table, or replaces all that it had ``before``."""
+        """Do the same for a statement that makes the table, or replaces all that it had
+        ``before``."""
         texts = summary(before, commit_metadata, numbers)
         with setting(self.session, _in_summary(texts)):
             yield

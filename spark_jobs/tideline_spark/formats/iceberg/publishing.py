@@ -9,16 +9,12 @@ is staged and never published is expired with old snapshots.
 
 from __future__ import annotations
 
-import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from tideline.warehouse.iceberg.metadata import IcebergMetadata, TableSnapshot
-
-if TYPE_CHECKING:
-    from tideline_spark.formats.iceberg.access import IcebergAccess
 
 STAGE_SETTING = "spark.wap.id"
 """The setting of Spark's session under whose value a statement stages its snapshot."""
@@ -30,14 +26,28 @@ _STALE = "CommitFailedException"
 _TRIES = 5
 
 
+class TableAccess(Protocol):
+    """The table in its catalog, and Java."""
+
+    jvm: Any
+
+    def load(self) -> Any:
+        """Return Iceberg's own table, as the catalog has it now."""
+        ...
+
+    def metadata_of(self, table: Any) -> IcebergMetadata:
+        """Return the metadata of Iceberg's own ``table`` as it was loaded."""
+        ...
+
+
 class Publication:
     """One statement's snapshot; ``read``: the id of the snapshot that the run has read; None for a
     table without one."""
 
-    def __init__(self, access: IcebergAccess, read: int | None) -> None:
+    def __init__(self, access: TableAccess, read: int | None) -> None:
         self._access = access
         self._read = read
-        self._name = uuid.uuid4().hex
+        self._name = str(access.jvm.java.util.UUID.randomUUID())
 
     @property
     def settings(self) -> dict[str, str]:
