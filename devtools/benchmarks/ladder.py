@@ -1,20 +1,27 @@
-# ruff: noqa: S608  statements are made of numbers and paths
-"""Merges 10,000 changes into tables of growing size, with recent and uniform keys, by both merges.
+# ruff: noqa: S608  statements are made of numbers
+"""Merges 10,000 changes into tables of growing size, with recent and uniform keys, by both merges
+and into both formats.
 
-The plain MERGE follows the documentation: on equal keys, no bounds, deletion vectors off, the rows
-already folded. It runs on a copy of the table, in the same application, right after ours.
+The plain MERGE follows the documentation of each format: on equal keys, no bounds, deletion vectors
+off, the rows already folded. It runs on a copy of the table, in the same application, right after
+ours; the formats take the same changes in turn.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from devtools.benchmarks import orders
 from devtools.benchmarks.clocks import clocks, since
+from devtools.benchmarks.ladder_targets import (
+    FORMATS,
+    LadderTarget,
+    check_equal,
+    merge_plainly,
+    open_ladder,
+)
 from devtools.benchmarks.result import Result, result
 from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle, spark_application
 from tideline.contract.plan import Plan
@@ -28,21 +35,18 @@ RUNGS = (2, 6, 20)
 KEYS = ("recent", "uniform")
 GOALS = {"recent": 1.3, "uniform": 3.0}
 _COUNTED = 3
-_MERGE = """
-MERGE INTO delta.`{target}` t USING plain s ON t.id = s.id
-WHEN MATCHED AND s._tl_seq > t._tl_seq THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *
-"""
 
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
     """The numbers of rows of the tables, of changes per merge (four updates for each insert), and
-    of rounds, of which the last three count."""
+    of rounds, of which the last three count; and the formats of the tables."""
 
     rungs: tuple[int, ...]
     changes: int = 10_000
     warm_up: int = 3
     rounds: int = 5
+    formats: tuple[str, ...] = FORMATS
 
     @property
     def updates(self) -> int:
@@ -65,30 +69,38 @@ class _Taken:
 
 def run(rows: int) -> Iterator[Result]:
     """Run in a separate Spark application."""
-    with spark_application("ladder") as spark:
-        yield from climb(spark, Ladder(tuple(rows * times for times in RUNGS)))
+    yield from run_ladder(Ladder(tuple(rows * times for times in RUNGS)))
+
+
+def run_ladder(ladder: Ladder) -> Iterator[Result]:
+    """Run ``ladder`` in a separate Spark application."""
+    with spark_application("ladder", every_format=True) as spark:
+        yield from climb(spark, ladder)
 
 
 def climb(spark: Any, ladder: Ladder) -> Iterator[Result]:
-    """Yield the medians of the last rounds of each rung and kind of keys; then the growth from the
-    lowest rung to the highest."""
-    taken: dict[tuple[int, str], _Taken] = {}
+    """Yield the medians of the last rounds of each rung, kind of keys and format; then the growth
+    from the lowest rung to the highest."""
+    taken: dict[tuple[int, str, str], _Taken] = {}
     bottom, top = ladder.rungs[0], ladder.rungs[-1]
     for rung in ladder.rungs:
         warm_up = ladder.warm_up if rung == bottom else min(1, ladder.warm_up)
         for keys, found in _rung(spark, ladder, rung, warm_up):
-            taken[rung, keys] = found
-            yield from _lines(f"{ladder.changes} changes, {keys} keys, into {rung} rows", found)
-    for keys in KEYS:
-        low, high = taken[bottom, keys], taken[top, keys]
-        yield result(
-            NAME,
-            f"{keys} keys: {top} rows by {bottom} rows",
-            "growth of the CPU of one merge",
-            value=(high.cpu_s("ours") / low.cpu_s("ours"), "×"),
-            baseline=("growth of a plain MERGE", high.cpu_s("plain") / low.cpu_s("plain")),
-            goal=f"≤ {GOALS[keys]} ×",
-        )
+            for one, figures in found.items():
+                taken[rung, keys, one] = figures
+                workload = f"{ladder.changes} changes, {keys} keys, into {rung} rows, {one}"
+                yield from _lines(workload, figures)
+    for one in ladder.formats:
+        for keys in KEYS:
+            low, high = taken[bottom, keys, one], taken[top, keys, one]
+            yield result(
+                NAME,
+                f"{keys} keys: {top} rows by {bottom} rows, {one}",
+                "growth of the CPU of one merge",
+                value=(high.cpu_s("ours") / low.cpu_s("ours"), "×"),
+                baseline=("growth of a plain MERGE", high.cpu_s("plain") / low.cpu_s("plain")),
+                goal=f"≤ {GOALS[keys]} ×",
+            )
 
 
 def _lines(workload: str, taken: _Taken) -> Iterator[Result]:
@@ -103,33 +115,35 @@ def _lines(workload: str, taken: _Taken) -> Iterator[Result]:
         )
 
 
-def _rung(spark: Any, ladder: Ladder, rows: int, warm_up: int) -> Iterator[tuple[str, _Taken]]:
+def _rung(
+    spark: Any, ladder: Ladder, rows: int, warm_up: int
+) -> Iterator[tuple[str, dict[str, _Taken]]]:
     with rig() as server:
         orders.create(server.cursor)
         orders.fill(server.cursor, rows)
         settings = server.settings(initial="dump", chunk_rows=50_000)
         run_until_idle(settings, server)
-        _merged(spark, plan_merge(settings, plan_id="initial"))
-        target = Path(settings.warehouse.url.removeprefix("file://")) / "public" / "orders"
-        twin = target.parent / "plain"
-        shutil.copytree(target, twin)
-        spark.sql(
-            f"ALTER TABLE delta.`{twin}` SET TBLPROPERTIES ('delta.enableDeletionVectors'='false')"
-        )
+        tables = {one: open_ladder(one, spark, settings, server.folder) for one in ladder.formats}
+        for one, table in tables.items():
+            _merged(spark, plan_merge(table.settings, plan_id=f"initial-{one}"))
+            table.make_twin()
         last = rows
         for keys in KEYS:
-            taken = _Taken()
+            taken = {one: _Taken() for one in tables}
             for number in range(warm_up + ladder.rounds):
                 _change(server, ladder, keys, last, number)
                 last += ladder.changes - ladder.updates
                 run_until_idle(settings, server)
-                plan = plan_merge(settings, plan_id=f"{keys}-{number}")
-                ours, plain = _round(spark, plan, twin, ladder.changes)
-                taken.ours.append(ours)
-                taken.plain.append(plain)
-            _check(spark, target, twin)
+                for one, table in tables.items():
+                    plan = plan_merge(table.settings, plan_id=f"{keys}-{number}-{one}")
+                    ours, plain = _round(spark, plan, table, ladder.changes)
+                    taken[one].ours.append(ours)
+                    taken[one].plain.append(plain)
             counted = min(_COUNTED, ladder.rounds)
-            taken.ours, taken.plain = taken.ours[-counted:], taken.plain[-counted:]
+            for one, table in tables.items():
+                check_equal(table)
+                taken[one].ours = taken[one].ours[-counted:]
+                taken[one].plain = taken[one].plain[-counted:]
             yield keys, taken
 
 
@@ -152,7 +166,7 @@ def _change(server: CaptureRig, ladder: Ladder, keys: str, last: int, number: in
 
 
 def _round(
-    spark: Any, plan: Plan, twin: Path, changes: int
+    spark: Any, plan: Plan, table: LadderTarget, changes: int
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """Measure CPU and wall time of our merge of ``plan``, and of a plain one of the same rows."""
     begun = clocks()
@@ -162,11 +176,7 @@ def _round(
         raise AssertionError(f"the merge wrote {receipt.updated} and {receipt.inserted} rows")
     paths = [f"{plan.store_url}/{part.key}" for part in plan.tables[0].parts]
     begun = clocks()
-    source = spark.read.parquet(*paths).drop("_tl_op", "_tl_tx")
-    for name, kind in (("_tl_overflow", "map<string,string>"), ("_tl_pending", "array<string>")):
-        source = source.selectExpr("*", f"cast(null AS {kind}) AS {name}")
-    source.createOrReplaceTempView("plain")
-    spark.sql(_MERGE.format(target=twin)).collect()
+    merge_plainly(table, paths)
     return ours, since(begun)
 
 
@@ -176,18 +186,6 @@ def _merged(spark: Any, plan: Plan) -> TableReceipt:
     if receipt.error is not None:
         raise AssertionError(f"the merge failed: {receipt.error}")
     return receipt
-
-
-def _check(spark: Any, target: Path, twin: Path) -> None:
-    """Check that both tables are equal, so that the measured work was the same."""
-    sums = [
-        spark.sql(
-            f"SELECT count(*) rows, sum(amount) amount, sum(_tl_seq) seqs FROM delta.`{path}`"
-        ).collect()[0]
-        for path in (target, twin)
-    ]
-    if sums[0] != sums[1]:
-        raise AssertionError(f"the tables differ: {sums}")
 
 
 def _median(values: list[float]) -> float:

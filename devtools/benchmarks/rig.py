@@ -88,20 +88,24 @@ def spark_application(
     *,
     pipeline: Settings | None = None,
     others: Mapping[str, str] | None = None,
+    every_format: bool = False,
 ) -> Iterator[SparkSession]:
     """Run a Spark application of two cores, with what the places of ``pipeline`` need, and
-    ``others`` of Spark's settings."""
+    ``others`` of Spark's settings; ``every_format``: for tables of any format."""
     from tideline.warehouse.hadoop import s3_settings  # not for captures alone
-    from tideline.warehouse.job_jars import job_jars
+    from tideline.warehouse.iceberg.names import MARKER_SETTING
+    from tideline.warehouse.job_jars import every_jar, job_jars
     from tideline_spark.session import make_session
 
     in_s3 = {} if pipeline is None else s3_settings(pipeline)
+    more = {MARKER_SETTING: "true"} if every_format else {}
+    jars = every_jar() if every_format else job_jars(pipeline)
     spark = make_session(
         master="local[2]",
         driver_memory="3g",
-        jars=[str(jar) for jar in job_jars(pipeline)],
+        jars=[str(jar) for jar in jars],
         app_name=name,
-        others={**in_s3, **(others or {})},
+        others={**in_s3, **more, **(others or {})},
     )
     try:
         yield spark

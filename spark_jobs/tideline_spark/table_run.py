@@ -21,8 +21,10 @@ from tideline.contract.errors import InvariantBroken
 from tideline.contract.evolution import TargetColumns
 from tideline.contract.external_commits import SinceOurs, external_before, external_since
 from tideline.contract.lineage import column_lineage
+from tideline.contract.partition_fields import PartitionField
 from tideline.contract.plan import CommitMetadata, Plan, TablePlan
 from tideline.contract.receipt import ColumnLineage, Outcome, TableReceipt
+from tideline.contract.table_layout import TableLayout
 from tideline_spark import parts
 from tideline_spark.attempts import Overtaken, Patience
 from tideline_spark.commit_metadata import commit_metadata_of, note, unhealed
@@ -127,7 +129,7 @@ class TableRun:
         pending = self._pending() if commit_metadata.pending else (0, ())
         rows = RowFigures(checked.rows, *counts, *pending)
         concurrent_commits, warnings = self._concurrent_commits(after, commit_metadata)
-        warnings += self._describe()
+        warnings += self._describe() + self._drop_versions(after)
         receipt = msgspec.structs.replace(
             applied_by_us(table, after.number, rows),
             external_changes=(*concurrent_commits, *since.external),
@@ -180,6 +182,15 @@ class TableRun:
             return (f"{why.message}; the next merge does it again",)
         return ()
 
+    def _drop_versions(self, after: TargetVersion) -> tuple[str, ...]:
+        """Keep the table's record of its versions short; return warnings."""
+        try:
+            self._target.drop_versions(after)
+        except Exception as error:  # noqa: BLE001  what is committed is committed
+            why = unexpected(error, f"dropping former versions of {self._table.table}")
+            return (f"{why.message}; a later merge does it again",)
+        return ()
+
     def _since_ours(self, seen: TargetVersion, applied: int | None) -> SinceOurs:
         if seen.number < 0 or (self._table.create and applied is None):
             return SinceOurs()
@@ -192,7 +203,10 @@ class TableRun:
         mode = mode_of(self._table)
         ready = self._ready(snapshot, commit_metadata, since)
         table, stands = ready.table, ready.stands
-        changes, partitions = self._changes(table, stands), dict[str, list[str]]()
+        if not table.create:  # Its columns may have other names by now.
+            layout = TableLayout.of_properties(ready.snapshot.properties)
+            table = msgspec.structs.replace(table, layout=layout)
+        changes, partitions = self._changes(table, stands), dict[PartitionField, list[str]]()
         if self._local is not None:
             partitions = partitions_of(changes, table, moved=parts.has_moves(table))
         work = Work(

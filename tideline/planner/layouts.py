@@ -6,6 +6,7 @@ from tideline.contract.modes import Mode
 from tideline.contract.readers import Feature, features_of_column, lacking, unread
 from tideline.contract.schema import TableSchema
 from tideline.contract.table_layout import layout_problem
+from tideline.contract.target_url import table_format_of
 from tideline.settings.tables import TableSettings
 from tideline.warehouse.state import TargetState
 
@@ -25,7 +26,7 @@ def unmakeable(
 ) -> str | None:
     """Return why no target of ``schema`` can be made by the settings ``wanted``, in ``mode``, in
     the place of ``target``; None if one can."""
-    problem = layout_problem(wanted.layout, schema, mode)
+    problem = layout_problem(wanted.layout, schema, mode, table_format_of(target.url))
     if problem is not None:
         return problem
     partitioned = wanted.layout.partitioned(mode)

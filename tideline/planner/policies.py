@@ -7,6 +7,7 @@ from tideline.contract.readers import lacking
 from tideline.contract.schema import parse_table
 from tideline.contract.steps import StepKind
 from tideline.contract.table_layout import NO_LAYOUT
+from tideline.contract.target_url import ICEBERG, table_format_of
 from tideline.settings import Settings
 from tideline.warehouse.state import TargetState
 
@@ -35,4 +36,5 @@ def policy_of(settings: Settings, table: str, target: TargetState | None = None)
             if standing is not None and feature not in standing.features
         },
         mode=chosen.mode if standing is None else standing.mode,
+        by_ids=standing is not None and table_format_of(standing.url) == ICEBERG,
     )

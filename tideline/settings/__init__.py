@@ -32,7 +32,7 @@ from tideline.settings.nearest import nearest_key
 from tideline.settings.sections import Capture, Control, Merge, Retention, Store, Warehouse
 from tideline.settings.source import SourceSettings, source_model
 from tideline.settings.source_kinds import own_sections
-from tideline.settings.tables import TableSettings, settings_of
+from tideline.settings.tables import TableSettings, check_layouts, settings_of
 
 __all__ = [
     "CONFIG_VARIABLE",
@@ -95,6 +95,16 @@ class Settings(BaseSettings):
             check_patterns(tuple(tables))
         except Misconfigured as error:
             raise ValueError(error.message) from None
+        return tables
+
+    @field_validator("tables")
+    @classmethod
+    def _possible_layouts(
+        cls, tables: Mapping[str, TableSettings], info: ValidationInfo
+    ) -> Mapping[str, TableSettings]:
+        warehouse = info.data.get("warehouse")
+        if warehouse is not None:  # None: it has its own mistakes.
+            check_layouts(tables, warehouse.format)
         return tables
 
     @field_validator("warehouse")

@@ -25,6 +25,7 @@ _URLS = {
     "hive": (("thrift",), "thrift://host:9083"),
     "glue": (("https", "http"), "https://host, or nothing for Amazon's own"),
 }
+_WITHOUT_CATALOG = {"catalog", "format_version", "namespace", "versions_max"}
 
 
 class IcebergSettings(Section):
@@ -59,6 +60,10 @@ class IcebergSettings(Section):
     catalog's own, `{url}/v1/oauth/tokens`."""
     scope: str = "catalog"
     """The scope that such a token is asked for."""
+    versions_max: Annotated[int, Field(ge=50, le=100_000)] = 1_000
+    """A table keeps so many of its newest versions as snapshots, and of older ones the last of each
+    hour, for ``maintain.vacuum_hours``: all of them are in what every commit writes and every
+    reader reads ([ICEBERG](ICEBERG.md#versions))."""
 
     @field_validator("url", "oauth2_url")
     @classmethod
@@ -73,7 +78,7 @@ class IcebergSettings(Section):
     @model_validator(mode="after")
     def _of_its_kind(self) -> Self:
         if self.catalog is None:
-            if self.model_fields_set - {"catalog", "format_version", "namespace"}:
+            if self.model_fields_set - _WITHOUT_CATALOG:
                 raise ValueError(f"has keys and no catalog: {', '.join(_URLS)}")
             return self
         schemes, form = _URLS[self.catalog]

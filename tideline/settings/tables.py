@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from tideline.contract.modes import Mode
+from tideline.contract.partition_fields import parse_field
 from tideline.contract.patterns import matches
 from tideline.contract.readers import Feature, check_readers, lacking
 from tideline.contract.schema import TableId
-from tideline.contract.table_layout import CLUSTERING_COLUMNS_MAX, TableLayout
+from tideline.contract.table_layout import CLUSTERING_COLUMNS_MAX, TableLayout, format_problem
 from tideline.settings.base import Effect, Seconds, Section
 from tideline.settings.catalog import CatalogNameText
 from tideline.settings.table_formats import TableFormatName
@@ -63,11 +64,14 @@ class TableSettings(Section):
     there.
     """
     partition_by: Annotated[tuple[str, ...], Field(max_length=8)] = ()
-    """Columns whose values divide the files into folders: few values each, best of the key.
-    ``tideline rebuild`` gives a target that is there another layout ([LAYOUT](LAYOUT.md))."""
+    """Columns whose values divide the files into folders: few values each, best of the key. Of an
+    Iceberg table also transforms: ``bucket(16, id)``, ``truncate(10, name)``, ``year(t)``,
+    ``month(t)``, ``day(t)``, ``hour(t)``. ``tideline rebuild`` gives a target that is there another
+    layout ([LAYOUT](LAYOUT.md))."""
     cluster_by: Annotated[tuple[str, ...], Field(max_length=CLUSTERING_COLUMNS_MAX)] = ()
-    """Columns by which ``tideline maintain`` keeps similar rows in the same files; not together
-    with ``partition_by``, which an entry with this key leaves out."""
+    """Columns by which ``tideline maintain`` keeps similar rows in the same files; of an Iceberg
+    table its sort order. Not together with ``partition_by`` in a Delta table: an entry with one of
+    them leaves out what earlier ones have of both."""
     readers: Annotated[tuple[str, ...], Field(max_length=32)] = ()
     """Readers of the table: what one of them misreads is not switched on, and a change of columns
     that would need it waits ([LAYOUT](LAYOUT.md#readers))."""
@@ -79,12 +83,17 @@ class TableSettings(Section):
     """The table's name in the catalog, as ``schema.table``, in place of the one that the templates
     of ``warehouse.catalog`` make."""
 
-    @field_validator("partition_by", "cluster_by")
+    @field_validator("partition_by")
+    @classmethod
+    def _parsed_fields(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        fields = [parse_field(text) for text in texts]
+        _check_once([one.column for one in fields])
+        return tuple(map(str, fields))
+
+    @field_validator("cluster_by")
     @classmethod
     def _named_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        folded = [name.lower() for name in names]
-        if "" in folded or len(set(folded)) < len(folded):
-            raise ValueError("must name each column once")
+        _check_once(names)
         return names
 
     @field_validator("readers")
@@ -92,12 +101,6 @@ class TableSettings(Section):
     def _known_readers(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         check_readers(names)
         return names
-
-    @model_validator(mode="after")
-    def _one_layout(self) -> Self:
-        if self.partition_by and self.cluster_by:
-            raise ValueError("partition_by and cluster_by exclude each other: leave one out")
-        return self
 
     @property
     def layout(self) -> TableLayout:
@@ -114,6 +117,25 @@ class TableSettings(Section):
 _LAYOUTS = ("partition_by", "cluster_by")
 
 
+def _check_once(names: Sequence[str]) -> None:
+    folded = [name.lower() for name in names]
+    if "" in folded or len(set(folded)) < len(folded):
+        raise ValueError("must name each column once")
+
+
+def check_layouts(entries: Mapping[str, TableSettings], default_format: str) -> None:
+    """Raise ValueError for a layout that no table of its entry can have: each of them is of a
+    format that lacks it. What depends on several entries is found where the table is known."""
+    formats = {default_format, *(one.format for one in entries.values() if one.format)}
+    for pattern, entry in entries.items():
+        problems = [
+            format_problem(entry.layout, one)
+            for one in ({entry.format} if entry.format else formats)
+        ]
+        if problems[0] is not None and all(problems):
+            raise ValueError(f"{pattern}: {problems[0]}")
+
+
 def settings_of(table: TableId, entries: Mapping[str, TableSettings]) -> TableSettings:
     """Combine the matching entries, later ones over earlier ones, key by key."""
     found: dict[str, Any] = {}
@@ -121,7 +143,7 @@ def settings_of(table: TableId, entries: Mapping[str, TableSettings]) -> TableSe
     for pattern, entry in entries.items():
         if matches(table, (pattern,), ()):
             given = entry.model_dump(exclude_unset=True, exclude={"on_change"})
-            if any(given.get(key) for key in _LAYOUTS):  # One of them replaces the other.
+            if any(given.get(key) for key in _LAYOUTS):  # One of them replaces both.
                 found = {key: value for key, value in found.items() if key not in _LAYOUTS}
             found |= given
             reactions |= entry.on_change.model_dump(exclude_unset=True)

@@ -215,6 +215,11 @@ class Target(Protocol):
         """Remove the table with its files; do nothing without one."""
         ...
 
+    def drop_versions(self, seen: TargetVersion) -> None:
+        """Drop former versions where the table, as it was ``seen`` after a commit, has more than
+        its format bears well. No file is removed that `TargetFiles.vacuum` would leave."""
+        ...
+
     def set_property(self, name: str, value: str | None) -> None:
         """Set or (None) remove a property, in a commit of nothing else."""
         ...

@@ -14,6 +14,7 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from tideline.contract.evolution import AS_THE_SOURCE, COLUMNS_PROPERTY, TargetColumns
+from tideline.contract.partition_fields import PartitionField
 from tideline.contract.plan import CommitMetadata, TablePlan
 from tideline.contract.table_layout import TableLayout
 from tideline.contract.target_properties import lasting_properties, owner_properties
@@ -45,7 +46,7 @@ class Work:
     before_commit: Callable[[], None]
     stands: TargetColumns = AS_THE_SOURCE
     local: bool = False
-    partitions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    partitions: Mapping[PartitionField, Sequence[str]] = field(default_factory=dict)
 
     @property
     def carried(self) -> tuple[str, ...]:

@@ -184,6 +184,9 @@ class ToyTarget:
     def remove(self) -> None:
         shutil.rmtree(self._log.path, ignore_errors=True)
 
+    def drop_versions(self, seen: TargetVersion) -> None:
+        """It has one version."""
+
     def set_property(self, name: str, value: str | None) -> None:
         base = self._log.newest()
         properties = {one: text for one, text in base.properties.items() if one != name}

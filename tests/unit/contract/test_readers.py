@@ -114,7 +114,6 @@ def test_a_layout_replaces_the_other_kind_of_an_earlier_entry() -> None:
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"partition_by": ["a"], "cluster_by": ["b"]}, "exclude each other"),
         ({"cluster_by": ["a", "A"]}, "must name each column once"),
         ({"partition_by": [""]}, "must name each column once"),
         ({"cluster_by": list("abcde")}, "at most 4 items"),

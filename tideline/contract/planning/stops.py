@@ -12,6 +12,7 @@ import msgspec
 
 from tideline.contract.manifest import Manifest, SchemaEvent
 from tideline.contract.modes import Mode
+from tideline.contract.partition_fields import takes
 from tideline.contract.printable import command
 from tideline.contract.readers import Feature, features_of_column, unread
 from tideline.contract.steps import ColumnStep, StepKind, at_once
@@ -22,7 +23,9 @@ class Policy(msgspec.Struct, frozen=True, rename={"stops_at": "parks"}):
     """The reaction of a target to steps: kinds that its merges stop at, kinds that it does not
     follow, and whether it loses dropped columns too. Other kinds are followed, unless the target
     cannot: it has a column of the step in its ``layout``, or would need one of ``lacking``, the
-    features that it lacks and that the readers named there lack too. ``mode`` is the target's."""
+    features that it lacks and that the readers named there lack too. ``mode`` is the target's.
+    ``by_ids``: its format knows the columns of the layout by ids, not by names or folders, so that
+    they may be renamed, and their types grow as far as the layout takes them."""
 
     stops_at: frozenset[StepKind] = frozenset()
     ignores: tuple[StepKind, ...] = ()
@@ -30,6 +33,7 @@ class Policy(msgspec.Struct, frozen=True, rename={"stops_at": "parks"}):
     layout: TableLayout = NO_LAYOUT
     lacking: Mapping[Feature, tuple[str, ...]] = msgspec.field(default_factory=dict)
     mode: Mode = Mode.CURRENT
+    by_ids: bool = False
 
     @property
     def stops(self) -> bool:
@@ -40,18 +44,23 @@ class Policy(msgspec.Struct, frozen=True, rename={"stops_at": "parks"}):
         """Return why a target cannot follow ``step``; None if it can, or does not follow it."""
         if step.kind in self.ignores:
             return None
-        moved = step.was if step.kind is StepKind.RENAME else step.column
-        fixed = {
-            StepKind.DROP: self.layout.columns,
-            StepKind.RENAME: self.layout.columns,
-            StepKind.WIDEN: self.layout.partition_by,
-        }
-        if moved in fixed.get(step.kind, ()):
+        if self._fixed(step):
             return Obstacle(f"the warehouse's table is {self.layout}", _OTHER_LAYOUT)
         for feature in _needed(step, self.mode):
             if feature in self.lacking:
                 return Obstacle(unread(feature, self.lacking[feature]), _OTHER_READERS)
         return None
+
+    def _fixed(self, step: ColumnStep) -> bool:
+        """Return whether the target's layout keeps the column of ``step`` as it is."""
+        if step.kind is StepKind.DROP:
+            return step.column in self.layout.columns
+        if step.kind is StepKind.RENAME:
+            return not self.by_ids and step.was in self.layout.columns
+        if step.kind is StepKind.WIDEN:
+            fields = (one for one in self.layout.fields if one.column == step.column)
+            return not all(self.by_ids and takes(one, step.type) for one in fields)
+        return False
 
 
 class Obstacle(msgspec.Struct, frozen=True):

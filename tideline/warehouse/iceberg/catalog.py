@@ -10,7 +10,12 @@ from tideline.settings import Warehouse
 from tideline.settings.addresses import split_url
 from tideline.settings.iceberg import IcebergSettings
 from tideline.warehouse.access import access_keys
-from tideline.warehouse.iceberg.names import CATALOG_SETTING, MARKER_SETTING, VERSION_SETTING
+from tideline.warehouse.iceberg.names import (
+    CATALOG_SETTING,
+    MARKER_SETTING,
+    VERSION_SETTING,
+    VERSIONS_SETTING,
+)
 
 _BUSY_MS = "20000"
 """The time for which a catalog in SQLite waits while another process writes to it."""
@@ -44,6 +49,7 @@ def iceberg_settings(place: Warehouse) -> dict[str, str]:
         CATALOG_SETTING: _CLASS,
         **{f"{CATALOG_SETTING}.{name}": value for name, value in own.items()},
         VERSION_SETTING: str(settings.format_version),
+        VERSIONS_SETTING: str(settings.versions_max),
     }
 
 

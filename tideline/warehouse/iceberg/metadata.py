@@ -72,6 +72,11 @@ class TableSnapshot:
         return 1_000 * int(self.raw["timestamp-ms"])
 
     @property
+    def at_ms(self) -> int:
+        """The same in ms."""
+        return self.at_us // 1_000
+
+    @property
     def parent(self) -> int | None:
         found = self.raw.get("parent-snapshot-id")
         return None if found is None else int(found)
@@ -177,6 +182,16 @@ class IcebergMetadata:
         specs = (one for one in self._raw["partition-specs"] if one["spec-id"] == wanted)
         return [int(one["source-id"]) for one in next(specs)["fields"]]
 
+    @property
+    def partition_names(self) -> dict[str, int | None]:
+        """The names of the partition fields that the table has or had, each with the id of the one
+        column that may have that name too; None where none may."""
+        fields = [one for spec in self._raw["partition-specs"] for one in spec["fields"]]
+        return {
+            one["name"]: int(one["source-id"]) if one["transform"] == "identity" else None
+            for one in fields
+        }
+
     @cached_property
     def snapshots(self) -> dict[int, TableSnapshot]:
         """The snapshots that are kept, by id."""
@@ -214,6 +229,27 @@ class IcebergMetadata:
             if one.id == snapshot_id or one.is_ours:
                 return one.id == snapshot_id
         return snapshot_id is None
+
+    def ancestors(self) -> Iterator[TableSnapshot]:
+        """Yield the present snapshot and those that it was made from, newest first, up to the first
+        that is not kept."""
+        at = self.current
+        while at is not None:
+            yield at
+            at = None if at.parent is None else self.snapshots.get(at.parent)
+
+    @property
+    def referenced(self) -> frozenset[int]:
+        """The ids of snapshots that branches and tags name."""
+        refs = self._raw.get("refs") or {}
+        return frozenset(int(one["snapshot-id"]) for one in refs.values())
+
+    @property
+    def present_ones(self) -> list[tuple[int, int]]:
+        """The times (ms since 1970 UTC) from which snapshots were the present one, with their ids,
+        oldest first, as far as that is kept."""
+        log = self._raw.get("snapshot-log") or ()
+        return [(int(one["timestamp-ms"]), int(one["snapshot-id"])) for one in log]
 
     def at(self, version: int) -> TableSnapshot | None:
         """Return the snapshot of a version."""

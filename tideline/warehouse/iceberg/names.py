@@ -11,6 +11,8 @@ MARKER_SETTING = "spark.tideline.iceberg"
 """The setting of Spark, of ours, that sessions for Iceberg tables have."""
 VERSION_SETTING = "spark.tideline.iceberg.format-version"
 """The setting of Spark, of ours, with the version of Iceberg's format that new tables have."""
+VERSIONS_SETTING = "spark.tideline.iceberg.versions-max"
+"""The setting of Spark, of ours, with the number of snapshots above which merges drop some."""
 
 Identifier = tuple[str, str]
 """A namespace of one level, and a table."""

@@ -17,7 +17,8 @@ from tideline.contract.errors import Misconfigured
 from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
 from tideline.contract.plan import CommitMetadata, TablePlan
 from tideline.contract.readers import NEEDS_MAPPING, Feature
-from tideline.contract.table_layout import NO_LAYOUT, TableLayout
+from tideline.contract.table_layout import NO_LAYOUT, TableLayout, format_problem
+from tideline.contract.target_properties import DEFAULT_FORMAT
 from tideline.warehouse.delta.log import DELETION_VECTORS, LOG_FOLDER
 from tideline_spark.formats.delta.access import MAPPING, DeltaAccess
 from tideline_spark.formats.delta.columns import DeltaColumns
@@ -25,7 +26,7 @@ from tideline_spark.formats.delta.description import DeltaDescription
 from tideline_spark.formats.delta.files import DeltaFiles
 from tideline_spark.formats.delta.version import DeltaVersion
 from tideline_spark.formats.session_settings import setting
-from tideline_spark.formats.state import RowCounts, TargetSnapshot
+from tideline_spark.formats.state import RowCounts, TargetSnapshot, TargetVersion
 from tideline_spark.formats.statements import RowMerge, listed_properties, set_property
 from tideline_spark.schemas import quote
 
@@ -208,6 +209,9 @@ class DeltaTarget:
         files, folder = self._access.folder()
         files.delete(folder, True)
 
+    def drop_versions(self, seen: TargetVersion) -> None:
+        """See `Target`: the log keeps checkpoints, and removes its old entries by itself."""
+
     def set_property(self, name: str, value: str | None) -> None:
         """See `Target`."""
         self._session.sql(set_property(self._access.name, name, value))
@@ -220,6 +224,9 @@ class DeltaTarget:
         commit_metadata: CommitMetadata,
         layout: TableLayout,
     ) -> None:
+        problem = format_problem(layout, DEFAULT_FORMAT)
+        if problem is not None:
+            raise Misconfigured(problem, hint="docs/LAYOUT.md")
         columns = self._session.table(quote(view)).columns
         last = max((columns.index(name) for name in layout.cluster_by), default=0)
         if last >= _INDEXED:  # Delta clusters by columns whose bounds it keeps.

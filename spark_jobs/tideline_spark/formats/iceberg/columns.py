@@ -15,6 +15,8 @@ from pyspark.sql import types
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.plan import CommitMetadata
+from tideline.contract.table_layout import TableLayout
+from tideline.warehouse.iceberg.metadata import IcebergMetadata
 from tideline_spark.formats.base import Shaped
 from tideline_spark.formats.iceberg.access import IcebergAccess
 from tideline_spark.formats.iceberg.rewriting import rewrite_as
@@ -82,14 +84,12 @@ class IcebergColumns:
         before = self._access.metadata_of(table)
         held = [one["name"] for one in before.schema["fields"]]
         kept = {was or name for name, was, new in columns if new is None}
-        partitions = {
-            one["name"] for one in before.schema["fields"] if one["id"] in before.partition_sources
-        }
-        _check_partitions(partitions - kept)
+        _check_layout(before, kept)
+        _check_names(before, columns)
         _move_away(transaction.updateSchema(), columns, [n for n in held if n not in kept])
         self._arrange(transaction.updateSchema(), columns)
         changed = transaction.updateProperties()
-        for name, value in properties.items():
+        for name, value in {**properties, **_renamed_layout(before, columns)}.items():
             changed = changed.set(name, value)
         changed.commit()
         self._access.commit_columns(table, transaction, commit_metadata)
@@ -159,10 +159,36 @@ def _promoted(held: types.DataType, wanted: types.DataType) -> bool:
     )
 
 
-def _check_partitions(gone: Collection[str]) -> None:
-    """Raise Misconfigured where a column that the table is partitioned by would be dropped."""
-    for name in sorted(gone):
+def _check_layout(before: IcebergMetadata, kept: Collection[str]) -> None:
+    """Raise Misconfigured where a column that the table is partitioned or sorted by would be
+    dropped; renamed ones keep their ids."""
+    layout = TableLayout.of_properties(before.properties)
+    partitions = {
+        one["name"] for one in before.schema["fields"] if one["id"] in before.partition_sources
+    }
+    for name in sorted((partitions | set(layout.cluster_by)) - set(kept)):
+        kind = "partition" if name in partitions else "sort"
         raise Misconfigured(
-            f"its partition column {name!r} was dropped or replaced",
-            hint="choose another partition_by, and run `tideline rebuild` (docs/LAYOUT.md)",
+            f"its {kind} column {name!r} was dropped or replaced",
+            hint="choose another partition_by and cluster_by, and run `tideline rebuild`"
+            " (docs/LAYOUT.md)",
         )
+
+
+def _check_names(before: IcebergMetadata, columns: Sequence[Shaped]) -> None:
+    """Raise Misconfigured for a column that would have the name of a partition field."""
+    ids = {one["name"]: one["id"] for one in before.schema["fields"]}
+    fields = before.partition_names
+    for name, was, new in columns:
+        if name in fields and (new is not None or fields[name] != ids[was or name]):
+            raise Misconfigured(
+                f"a column has come with the name {name!r}, which Iceberg has given to partitions",
+                hint="run `tideline rebuild`, with another partition_by where it says so, which"
+                " goes on behind the change (docs/LAYOUT.md)",
+            )
+
+
+def _renamed_layout(before: IcebergMetadata, columns: Sequence[Shaped]) -> dict[str, str]:
+    """Return the property of the table's layout with the columns' names after a change."""
+    names = {was: name for name, was, new in columns if new is None and was is not None}
+    return TableLayout.of_properties(before.properties).renamed(names).properties()

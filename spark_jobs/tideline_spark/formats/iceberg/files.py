@@ -8,14 +8,20 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from tideline.contract.maintenance import Decision, Files, Thresholds
+from tideline.contract.table_layout import TableLayout
 from tideline.contract.target_url import CATALOG
-from tideline.warehouse.iceberg.metadata import APPLIED_KEY, format_numbers
+from tideline.warehouse.iceberg.metadata import APPLIED_KEY, IcebergMetadata, format_numbers
+from tideline.warehouse.iceberg.names import VERSIONS_SETTING
+from tideline.warehouse.iceberg.versions import SLACK_HOURS, needed_since, surplus
 from tideline_spark.formats.file_figures import check_vacuum, summed
 from tideline_spark.formats.iceberg.access import IcebergAccess
+from tideline_spark.formats.iceberg.ordering import set_order
 from tideline_spark.schemas import literal, quote
 
 _DATA = 0
 _DELETED_COUNTS = ("deleted_data_files_count", "deleted_position_delete_files_count")
+
+_VERSIONS_MAX = "1000"
 
 
 class IcebergFiles:
@@ -60,16 +66,34 @@ class IcebergFiles:
         if not decision.compact:
             options["min-file-size-bytes"] = "0"
         listed = ", ".join(f"{literal(k)}, {literal(v)}" for k, v in options.items())
-        self._call("rewrite_data_files", f"options => map({listed})")
+        layout = TableLayout.of_properties(self._access.metadata_of(self._access.load()).properties)
+        set_order(self._access, layout)
+        strategy = "sort" if self._access.load().sortOrder().isSorted() else "binpack"
+        self._call("rewrite_data_files", f"strategy => '{strategy}', options => map({listed})")
 
     def vacuum(self, hours: float) -> int:
         """See `TargetFiles`: expires snapshots, then removes files that no metadata names."""
         check_vacuum(hours)
         self._remember_applied()
-        until = (datetime.now(UTC) - timedelta(hours=hours)).strftime("%Y-%m-%d %H:%M:%S")
-        expired = self._call("expire_snapshots", f"older_than => TIMESTAMP '{until}'")[0]
-        orphans = self._call("remove_orphan_files", f"older_than => TIMESTAMP '{until}'")
+        cutoff = datetime.now(UTC) - timedelta(hours=hours)
+        metadata = self._access.metadata_of(self._access.load())
+        needed = needed_since(metadata, int(cutoff.timestamp() * 1_000))
+        expired = self._call("expire_snapshots", f"older_than => {_timestamp(needed)}")[0]
+        unnamed = int((cutoff - timedelta(hours=SLACK_HOURS)).timestamp() * 1_000)
+        orphans = self._call("remove_orphan_files", f"older_than => {_timestamp(unnamed)}")
         return sum(int(expired[name] or 0) for name in _DELETED_COUNTS) + len(orphans)
+
+    def drop_versions(self, metadata: IcebergMetadata) -> None:
+        """Drop snapshots that ``metadata``, the table's, has too many of. Their files stay: readers
+        that have begun on them need these, and `vacuum` removes them."""
+        most = int(self._session.conf.get(VERSIONS_SETTING, _VERSIONS_MAX))
+        found = surplus(metadata, most)
+        if not found:
+            return
+        expiry = self._access.load().expireSnapshots().expireOlderThan(0)
+        for one in found:
+            expiry = expiry.expireSnapshotId(one)
+        expiry.cleanExpiredFiles(False).commit()
 
     def _remember_applied(self) -> None:
         """Repeat in the table's properties what it has applied, where its newest snapshot does not
@@ -89,3 +113,8 @@ class IcebergFiles:
         return self._session.sql(
             f"CALL {CATALOG}.system.{procedure}(table => {name}, {arguments})"
         ).collect()
+
+
+def _timestamp(at_ms: int) -> str:
+    """Return a time, ms since 1970 UTC, as SQL."""
+    return f"timestamp_millis({at_ms})"

@@ -40,6 +40,10 @@ ICEBERG = TableFormat(
             "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
         ),
     },
-    java_names=("org.apache.iceberg", "org.apache.iceberg.spark"),
+    java_names=(
+        "org.apache.iceberg",
+        "org.apache.iceberg.expressions",
+        "org.apache.iceberg.spark",
+    ),
     check=_check_jars,
 )

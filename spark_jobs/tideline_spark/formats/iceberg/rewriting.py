@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tideline.contract.partition_fields import PartitionField, Transform
 from tideline.contract.plan import CommitMetadata
 from tideline.contract.table_layout import TableLayout
 from tideline.warehouse.iceberg.metadata import IcebergMetadata
 from tideline_spark.formats.iceberg.access import IcebergAccess
+from tideline_spark.formats.iceberg.ordering import (
+    making_properties,
+    set_order,
+    sorted_rows,
+    writing_settings,
+)
+from tideline_spark.formats.session_settings import setting
+from tideline_spark.formats.statements import listed_properties
 from tideline_spark.schemas import quote
 
 _OWNER = "owner"
@@ -16,8 +25,15 @@ _OWNER = "owner"
 
 def partitioned_by(layout: TableLayout) -> str:
     """Return the clause of a new table that is partitioned as ``layout`` says; "" for none."""
-    listed = ", ".join(map(quote, layout.partition_by))
+    listed = ", ".join(map(_field, layout.fields))
     return f" PARTITIONED BY ({listed})" if listed else ""
+
+
+def _field(field: PartitionField) -> str:
+    if field.transform is Transform.IDENTITY:
+        return quote(field.column)
+    size = f"{field.size}, " if field.size else ""
+    return f"{field.transform.value}({size}{quote(field.column)})"
 
 
 def emptied(before: IcebergMetadata | None, properties: Mapping[str, str]) -> dict[str, str]:
@@ -37,8 +53,14 @@ def rewrite_as(access: IcebergAccess, columns: str, commit_metadata: CommitMetad
     before = access.metadata_of(access.load())
     access.check_columns(before)
     layout = TableLayout.of_properties(before.properties)
-    with access.replacing(before, commit_metadata, {}):
+    given = listed_properties(making_properties(layout))
+    properties = f" TBLPROPERTIES ({given})" if given else ""
+    with (
+        access.replacing(before, commit_metadata, {}),
+        setting(access.session, writing_settings(layout)),
+    ):
         made = f"CREATE OR REPLACE TABLE {access.name} USING iceberg{partitioned_by(layout)}"
-        rows = f"SELECT {columns} FROM {access.name}"  # noqa: S608  names are quoted
-        access.session.sql(f"{made} AS {rows}").collect()
+        rows = f"SELECT {columns} FROM {access.name}{sorted_rows(layout)}"  # noqa: S608  quoted
+        access.session.sql(f"{made}{properties} AS {rows}").collect()
     access.own_columns(commit_metadata)
+    set_order(access, layout)

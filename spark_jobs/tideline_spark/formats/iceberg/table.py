@@ -25,10 +25,17 @@ from tideline_spark.formats.iceberg.access import IcebergAccess, made_by
 from tideline_spark.formats.iceberg.columns import IcebergColumns
 from tideline_spark.formats.iceberg.description import IcebergDescription
 from tideline_spark.formats.iceberg.files import IcebergFiles
+from tideline_spark.formats.iceberg.ordering import (
+    making_properties,
+    set_order,
+    sorted_rows,
+    writing_settings,
+)
 from tideline_spark.formats.iceberg.publishing import STAGING_PROPERTY
 from tideline_spark.formats.iceberg.rewriting import emptied, partitioned_by
 from tideline_spark.formats.iceberg.version import IcebergVersion, as_readers_see
-from tideline_spark.formats.state import RowCounts, TargetSnapshot
+from tideline_spark.formats.session_settings import setting
+from tideline_spark.formats.state import RowCounts, TargetSnapshot, TargetVersion
 from tideline_spark.formats.statements import (
     TARGET,
     RowClause,
@@ -150,12 +157,16 @@ class IcebergTarget:
         """Make the table, or replace the one that was there ``before``."""
         verb = "CREATE TABLE" if before is None else "CREATE OR REPLACE TABLE"
         numbers = {commit_metadata.app_id: commit_metadata.to_manifest}
-        given = listed_properties(emptied(before, properties))
-        with self._access.replacing(before, commit_metadata, numbers):
+        given = listed_properties(emptied(before, {**properties, **making_properties(layout)}))
+        with (
+            self._access.replacing(before, commit_metadata, numbers),
+            setting(self._session, writing_settings(layout)),
+        ):
             self._session.sql(
                 f"{verb} {self._access.name} USING iceberg{partitioned_by(layout)}"
-                f" TBLPROPERTIES ({given}) AS TABLE {quote(view)}"
+                f" TBLPROPERTIES ({given}) AS TABLE {quote(view)}{sorted_rows(layout)}"
             ).collect()
+        set_order(self._access, layout)
         return made_by(self._access.metadata(), commit_metadata)
 
     def properties_after_swap(
@@ -228,6 +239,11 @@ class IcebergTarget:
         """See `Target`."""
         if self._access.find() is not None:
             self._access.catalog.dropTable(self._access.identifier, True)
+
+    def drop_versions(self, seen: TargetVersion) -> None:
+        """See `Target`."""
+        if isinstance(seen, IcebergVersion) and seen.metadata is not None:
+            self.files.drop_versions(seen.metadata)
 
     def set_property(self, name: str, value: str | None) -> None:
         """See `Target`."""
