@@ -60,7 +60,7 @@ class IcebergSettings(Section):
     catalog's own, `{url}/v1/oauth/tokens`."""
     scope: str = "catalog"
     """The scope that such a token is asked for."""
-    versions_max: Annotated[int, Field(ge=50, le=100_000)] = 1_000
+    versions_max: Annotated[int, Field(ge=50, le=100_000)] = 500
     """A table keeps so many of its newest versions as snapshots, and of older ones the last of each
     hour, for ``maintain.vacuum_hours``: all of them are in what every commit writes and every
     reader reads ([ICEBERG](ICEBERG.md#versions))."""

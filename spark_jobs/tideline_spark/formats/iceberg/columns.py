@@ -180,11 +180,13 @@ def _check_names(before: IcebergMetadata, columns: Sequence[Shaped]) -> None:
     ids = {one["name"]: one["id"] for one in before.schema["fields"]}
     fields = before.partition_names
     for name, was, new in columns:
-        if name in fields and (new is not None or fields[name] != ids[was or name]):
+        if new is None and was in (None, name):
+            continue
+        if name in fields and (new is not None or fields[name] != ids[was]):
             raise Misconfigured(
                 f"a column has come with the name {name!r}, which Iceberg has given to partitions",
-                hint="run `tideline rebuild`, with another partition_by where it says so, which"
-                " goes on behind the change (docs/LAYOUT.md)",
+                hint="set on_change.add to ignore for the table, which goes on without it, or drop"
+                " the table in the catalog to have it made again (docs/LAYOUT.md)",
             )
 
 

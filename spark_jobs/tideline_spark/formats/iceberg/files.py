@@ -21,7 +21,7 @@ from tideline_spark.schemas import literal, quote
 _DATA = 0
 _DELETED_COUNTS = ("deleted_data_files_count", "deleted_position_delete_files_count")
 
-_VERSIONS_MAX = "1000"
+_VERSIONS_MAX = "500"
 
 
 class IcebergFiles:
