@@ -86,7 +86,7 @@ class IcebergFiles:
     def drop_versions(self, metadata: IcebergMetadata) -> None:
         """Drop snapshots that ``metadata``, the table's, has too many of. Their files stay: readers
         that have begun on them need these, and `vacuum` removes them."""
-        most = int(self._session.conf.get(VERSIONS_SETTING, _VERSIONS_MAX))
+        most = int(str(self._session.conf.get(VERSIONS_SETTING, _VERSIONS_MAX)))
         found = surplus(metadata, most)
         if not found:
             return

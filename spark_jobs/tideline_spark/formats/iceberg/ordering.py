@@ -17,6 +17,9 @@ from tideline_spark.schemas import quote
 FANOUT = "write.spark.fanout.enabled"
 """The property by which a table is written in the order in which rows come: otherwise Spark brings
 those of a partition together again, in no order."""
+MERGE_DISTRIBUTION = "write.merge.distribution-mode"
+"""The property by which merges bring rows together before they write them. In a sorted table that
+would be by ranges of its order, for which Spark first takes a sample of the merge's rows."""
 UNSHUFFLED = "spark.sql.iceberg.distribution-mode"
 """The setting of Spark by which it does not shuffle rows to write them."""
 
@@ -36,8 +39,13 @@ def writing_settings(layout: TableLayout) -> dict[str, str]:
 
 
 def making_properties(layout: TableLayout) -> dict[str, str]:
-    """Return the properties with which a table is made that is written by `sorted_rows`."""
-    return {FANOUT: "true"} if layout.cluster_by and layout.partition_by else {}
+    """Return the properties with which a table is made that is written by `sorted_rows`, and merged
+    into as one without an order."""
+    if not layout.cluster_by:
+        return {}
+    if layout.partition_by:
+        return {FANOUT: "true", MERGE_DISTRIBUTION: "hash"}
+    return {MERGE_DISTRIBUTION: "none"}
 
 
 def set_order(access: IcebergAccess, layout: TableLayout) -> None:

@@ -26,6 +26,7 @@ from tideline_spark.formats.iceberg.columns import IcebergColumns
 from tideline_spark.formats.iceberg.description import IcebergDescription
 from tideline_spark.formats.iceberg.files import IcebergFiles
 from tideline_spark.formats.iceberg.ordering import (
+    MERGE_DISTRIBUTION,
     making_properties,
     set_order,
     sorted_rows,
@@ -177,6 +178,8 @@ class IcebergTarget:
     ) -> dict[str, str]:
         """See `Target`."""
         found = {name: value for name, value in live.items() if not name.startswith(_OURS)}
+        if TableLayout.of_properties(live).cluster_by:
+            found.pop(MERGE_DISTRIBUTION, None)
         return found | {name: rebuilt[name] for name in _MODES if name in rebuilt}
 
     def overwrite(
