@@ -30,7 +30,7 @@ from tideline_spark.formats.bigquery.reading import Reading
 from tideline_spark.formats.bigquery.staging import staged
 from tideline_spark.formats.bigquery.types import bigquery_type, check_names
 from tideline_spark.formats.bigquery.version import BigQueryVersion, columns_json, columns_of
-from tideline_spark.formats.state import RowCounts, TargetSnapshot
+from tideline_spark.formats.state import RowCounts, TargetSnapshot, TargetVersion
 from tideline_spark.formats.statements import RowMerge
 
 _OURS = "tideline."
@@ -243,6 +243,9 @@ class BigQueryTarget:
         with asking(f"to remove {name}"):
             for one in (name, name.log):
                 client.delete_table(str(one), not_found_ok=True)
+
+    def drop_versions(self, seen: TargetVersion) -> None:
+        """See `Target`: no commit reads former ones; `BigQueryFiles.vacuum` removes them."""
 
     def set_property(self, name: str, value: str | None) -> None:
         """See `Target`."""
