@@ -321,9 +321,9 @@ def test_a_rebuild_gives_a_table_its_layout(
         assert rows(history, spark, T) == before
         assert len(spec_of(history, T)) == len(layout.partition_by)
         assert order_of(history, T) == list(layout.cluster_by)
-        mode = ("hash" if layout.partition_by else "none") if layout.cluster_by else None
+        mode = "hash" if layout.partition_by else "none"
         properties = stored(history, T).properties
-        assert (properties.get("write.merge.distribution-mode") or None) == mode
+        assert properties["write.merge.distribution-mode"] == mode
         assert not properties.get("write.spark.fanout.enabled")
         for number in range(3):
             changed = [{"id": key, "v": key % 1000, "note": "m"} for key in (number, 500, 900)]

@@ -41,11 +41,14 @@ def writing_settings(layout: TableLayout) -> dict[str, str]:
 def making_properties(layout: TableLayout) -> dict[str, str]:
     """Return the properties with which a table is made that is written by `sorted_rows`, and merged
     into as one without an order."""
-    if not layout.cluster_by:
-        return {}
-    if layout.partition_by:
-        return {FANOUT: "true", MERGE_DISTRIBUTION: "hash"}
-    return {MERGE_DISTRIBUTION: "none"}
+    fanout = {FANOUT: "true"} if layout.cluster_by and layout.partition_by else {}
+    return {**merge_distribution(layout), **fanout}
+
+
+def merge_distribution(layout: TableLayout) -> dict[str, str]:
+    """Return how merges distribute rows: as Iceberg has it for a table without an order. It is
+    always given, because an empty one, as a replaced table's would be, is an error."""
+    return {MERGE_DISTRIBUTION: "hash" if layout.partition_by else "none"}
 
 
 def set_order(access: IcebergAccess, layout: TableLayout) -> None:

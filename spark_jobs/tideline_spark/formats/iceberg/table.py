@@ -26,8 +26,8 @@ from tideline_spark.formats.iceberg.columns import IcebergColumns
 from tideline_spark.formats.iceberg.description import IcebergDescription
 from tideline_spark.formats.iceberg.files import IcebergFiles
 from tideline_spark.formats.iceberg.ordering import (
-    MERGE_DISTRIBUTION,
     making_properties,
+    merge_distribution,
     set_order,
     sorted_rows,
     writing_settings,
@@ -158,7 +158,7 @@ class IcebergTarget:
         """Make the table, or replace the one that was there ``before``."""
         verb = "CREATE TABLE" if before is None else "CREATE OR REPLACE TABLE"
         numbers = {commit_metadata.app_id: commit_metadata.to_manifest}
-        given = listed_properties(emptied(before, {**properties, **making_properties(layout)}))
+        given = listed_properties(emptied(before, {**making_properties(layout), **properties}))
         with (
             self._access.replacing(before, commit_metadata, numbers),
             setting(self._session, writing_settings(layout)),
@@ -178,8 +178,9 @@ class IcebergTarget:
     ) -> dict[str, str]:
         """See `Target`."""
         found = {name: value for name, value in live.items() if not name.startswith(_OURS)}
-        if TableLayout.of_properties(live).cluster_by:
-            found.pop(MERGE_DISTRIBUTION, None)
+        for name, value in merge_distribution(TableLayout.of_properties(live)).items():
+            if found.get(name) == value:  # Otherwise someone else has set it.
+                del found[name]
         return found | {name: rebuilt[name] for name in _MODES if name in rebuilt}
 
     def overwrite(
