@@ -17,7 +17,7 @@ from tideline.contract.modes import Mode
 from tideline.contract.part import OVERFLOW, PENDING, SEQ, TS
 from tideline.contract.plan import PlannedEnd, TablePlan
 from tideline.warehouse.bigquery.names import name_of
-from tideline_spark.dialects.bigquery import TEXTS, BigQuery, decimal_type
+from tideline_spark.dialects.bigquery import TEXTS, BigQueryDialect, decimal_type
 from tideline_spark.fold import MISSING, UNKNOWN
 from tideline_spark.formats.bigquery.types import bigquery_type, check_names
 from tideline_spark.formats.statements import RowMerge
@@ -28,7 +28,7 @@ from tideline_spark.statement import delete_rows, merge_rows
 from tideline_spark.version_context import CURRENT, FROM, FROM_SEQ, TO, TO_SEQ
 from tideline_spark.working_columns import GONE
 
-DIALECT = BigQuery()
+DIALECT = BigQueryDialect()
 SCHEMA = schema_of(
     "shop.t", {"id": "int32", "a b": "string", "n": "decimal(20,4)", "day": "date"}, ["id"]
 )

@@ -1,4 +1,4 @@
-"""What a table is partitioned by: a column's values, or, in Iceberg tables, a transform of them.
+"""The fields that a table is partitioned by: a column's values, or a transform of them in Iceberg.
 
 The text form is that of the settings and of Iceberg's specification: ``area``, ``bucket(16, id)``,
 ``truncate(10, name)``, ``year(t)``, ``month(t)``, ``day(t)``, ``hour(t)``. Such a text is always a

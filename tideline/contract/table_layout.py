@@ -62,7 +62,7 @@ class TableLayout(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def fields(self) -> tuple[PartitionField, ...]:
-        """What the table is partitioned by."""
+        """The fields that the table is partitioned by."""
         return tuple(map(parse_field, self.partition_by))
 
     @property

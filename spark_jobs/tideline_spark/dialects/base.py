@@ -80,7 +80,7 @@ class Dialect(ABC):
     @property
     @abstractmethod
     def functions(self) -> Mapping[str, Callable[[Sequence[sg.Expr], Names], str]]:
-        """What writes a function of Spark's from its arguments, by name."""
+        """The writers of Spark's functions from their arguments, by name."""
 
     def write(self, node: sg.Expr, names: Names) -> str:
         """Return ``node`` in the dialect. Raises InvariantBroken for what is not known."""

@@ -42,7 +42,7 @@ def decimal_type(precision: int, scale: int) -> str:
     return f"{'NUMERIC' if fits else 'BIGNUMERIC'}({precision}, {scale})"
 
 
-class BigQuery(Dialect):
+class BigQueryDialect(Dialect):
     """See `Dialect`."""
 
     def quote(self, name: str) -> str:

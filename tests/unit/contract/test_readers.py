@@ -29,7 +29,8 @@ SPACED = ColumnStep(StepKind.ADD, "a b", type="string")
 
 def test_the_page_has_what_the_code_has() -> None:
     found = {
-        name: [cell.strip() for cell in cells] for name, *cells in _LINE.findall(PAGE.read_text())
+        name: [cell.strip() for cell in cells]
+        for name, *cells in _LINE.findall(PAGE.read_text().partition("\n## Readers")[2])
     }
     assert sorted(found) == sorted(READERS)
     for name, (*said, known_from) in found.items():

@@ -169,8 +169,9 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_spark.formats.bigquery.reading": frozenset(
         {"pathlib", "pyarrow", "shutil", "tempfile"}
     ),
-    "tideline_spark.formats.bigquery.staging": GOOGLE
-    | {"pathlib", "secrets", "shutil", "tempfile"},
+    "tideline_spark.formats.bigquery.staging": frozenset(
+        {"google.cloud.bigquery", "pathlib", "secrets", "shutil", "tempfile"}
+    ),
     "tideline_spark.local_parts": frozenset({"pyarrow"}),
     "tideline_spark.maintain": PROGRAM | {"time"},
     "tideline_spark.merge": PROGRAM | POOL | {"time"},

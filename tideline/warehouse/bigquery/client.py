@@ -33,7 +33,7 @@ _REFUSED = ("accessDenied", "forbidden", "bytesBilledLimitExceeded", "billingNot
 
 
 class BigQueryPlace(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What jobs need of the settings; nothing in it is a secret."""
+    """The settings that jobs need; nothing in it is a secret."""
 
     project: str
     location: str

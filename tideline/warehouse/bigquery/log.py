@@ -36,8 +36,8 @@ COLUMNS: Mapping[str, str] = {
     "entry": "STRING",
     "pending": "STRING",
 }
-"""The columns of a log. ``job`` is the id of the job that made the commit; ``entry`` an `Entry`,
-``pending`` a `Pending`, as JSON. Exactly one row is ``newest``."""
+"""The columns of a log. ``job`` is the id of the job that made the commit; ``entry`` a
+`CommitEntry`, ``pending`` a `Pending`, as JSON. Exactly one row is ``newest``."""
 NO_VERSION = -1
 """The version of the row with which a log begins, before there is a table."""
 _SCRIPT_MS_MAX = 6 * 3600 * 1_000
@@ -45,7 +45,7 @@ _SCRIPT_MS_MAX = 6 * 3600 * 1_000
 OTHERS = "a change by another program"
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+class CommitEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A commit, and what the table is after it.
 
     ``numbers`` are those that it sets, ``applied`` all; ``commit_metadata`` is our record of it
@@ -73,7 +73,7 @@ class Pending(msgspec.Struct, frozen=True, omit_defaults=True):
 
     job: str
     sql: str
-    after: Entry
+    after: CommitEntry
     version: int
 
     def text(self) -> str:
@@ -87,7 +87,7 @@ class Commit:
     version: int
     at_us: int
     job: str
-    entry: Entry
+    entry: CommitEntry
     pending: Pending | None
     raw: str
 
@@ -106,7 +106,7 @@ class Commit:
         )
 
 
-class TableLog:
+class CommitLog:
     """A target as it was looked up: its log, newest commit first, and BigQuery's own ``table``
     (None: there is none). ``ended_ms``: when the newest commit's job ended, 0 where that is not
     known."""
@@ -136,7 +136,7 @@ class TableLog:
 
     @cached_property
     def changed_since(self) -> bool:
-        """Whether others have changed the table since our newest commit."""
+        """True if others have changed the table since our newest commit."""
         newest, table = self.newest, self.table
         if newest is None or table is None or newest.pending is not None:
             return False
@@ -152,8 +152,8 @@ class TableLog:
 
     @property
     def looked_ms(self) -> int:
-        """What `known_ms` is behind a commit that changes no row: a change by others that was seen
-        has a version of its own by then."""
+        """The `known_ms` behind a commit that changes no row: a change by others that was seen has
+        a version of its own by then."""
         seen = 0 if self.table is None else modified_ms(self.table)
         return max(self.known_ms, seen) if self.changed_since else self.known_ms
 
@@ -194,7 +194,7 @@ class TableLog:
         return digest(found.raw.encode())
 
 
-def read_log(client: Client, name: TableName) -> TableLog:
+def read_log(client: Client, name: TableName) -> CommitLog:
     """Read the log of the table ``name``, and BigQuery's own record of it.
 
     Neither is billed. Raises CorruptData for a damaged log, and what Google's library raises.
@@ -210,11 +210,11 @@ def read_log(client: Client, name: TableName) -> TableLog:
     try:
         rows = list(client.list_rows(client.get_table(str(name.log))))
     except NotFound:
-        return TableLog([], table, 0)
+        return CommitLog([], table, 0)
     commits = sorted((_commit(dict(row.items())) for row in rows), key=lambda one: -one.version)
     newest = commits[0] if commits else None
     ended = 0 if newest is None or not newest.job else ended_ms(client, newest)
-    return TableLog(commits, table, ended)
+    return CommitLog(commits, table, ended)
 
 
 def modified_ms(table: Any) -> int:
@@ -246,7 +246,7 @@ def _commit(row: Mapping[str, Any]) -> Commit:
             version=int(row["version"]),
             at_us=round(row["committed_at"].timestamp() * 1_000_000),
             job=row["job"] or "",
-            entry=msgspec.json.decode(row["entry"], type=Entry),
+            entry=msgspec.json.decode(row["entry"], type=CommitEntry),
             pending=None if not pending else msgspec.json.decode(pending, type=Pending),
             raw=row["entry"],
         )

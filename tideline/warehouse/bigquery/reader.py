@@ -8,7 +8,7 @@ from tideline.contract.external_commits import COMMITS_MAX, TableCommit
 from tideline.settings import Warehouse
 from tideline.warehouse.base import TableColumn
 from tideline.warehouse.bigquery.client import BigQueryPlace, asking, open_client
-from tideline.warehouse.bigquery.log import TableLog, read_log
+from tideline.warehouse.bigquery.log import CommitLog, read_log
 from tideline.warehouse.bigquery.names import name_of
 
 
@@ -31,7 +31,7 @@ class BigQueryReader:
     reader_features: frozenset[str] = frozenset()
     once_clustered = False
 
-    def __init__(self, log: TableLog) -> None:
+    def __init__(self, log: CommitLog) -> None:
         assert log.newest is not None and log.table is not None
         self._log, self._table, self._entry = log, log.table, log.newest.entry
         self.version = log.version

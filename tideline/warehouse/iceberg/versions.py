@@ -1,4 +1,4 @@
-"""Which versions of an Iceberg table are still needed, by its metadata. Pure.
+"""The versions of an Iceberg table that are still needed, by its metadata. Pure.
 
 Every commit writes all of the metadata, and every reader reads it, with each snapshot that is kept:
 1.2 KB for a merge. A table that is merged every few seconds therefore keeps the newest snapshots

@@ -19,14 +19,14 @@ from tideline.contract.plan import CommitMetadata
 from tideline.warehouse.bigquery.client import LABEL, BigQueryPlace, asking, open_client
 from tideline.warehouse.bigquery.log import (
     NO_VERSION,
-    Entry,
+    CommitEntry,
+    CommitLog,
     Pending,
-    TableLog,
     modified_ms,
     read_log,
 )
 from tideline.warehouse.bigquery.names import PLACE_SETTING, name_of
-from tideline_spark.dialects.bigquery import BigQuery
+from tideline_spark.dialects.bigquery import BigQueryDialect
 from tideline_spark.formats.bigquery.jobs import (
     OVERTAKEN,
     JobFailed,
@@ -38,7 +38,7 @@ from tideline_spark.formats.bigquery.jobs import (
 if TYPE_CHECKING:
     from google.cloud.bigquery import QueryJob
 
-DIALECT = BigQuery()
+DIALECT = BigQueryDialect()
 _GUARD = "newest AND version = {version} AND pending IS {pending}"
 
 
@@ -58,7 +58,7 @@ class BigQueryAccess:
         self.labels = {LABEL: "true", **self.place.labels}
         self.jobs = Jobs(self.client, self.place, self.labels)
 
-    def read(self) -> TableLog:
+    def read(self) -> CommitLog:
         """Return the table as it is now, once nothing is pending."""
         while True:
             with asking(f"to read the log of {self.name}"):
@@ -67,7 +67,7 @@ class BigQueryAccess:
                 return log
             self._settle(log)
 
-    def make_log(self) -> TableLog:
+    def make_log(self) -> CommitLog:
         """Make the table's dataset and log where they are not there; return the table as it is."""
         # heavy: only pipelines with BigQuery tables need it
         from google.api_core.exceptions import NotFound
@@ -85,7 +85,7 @@ class BigQueryAccess:
             "newest": "TRUE",
             "committed_at": "CURRENT_TIMESTAMP()",
             "job": "''",
-            "entry": DIALECT.literal(Entry().text()),
+            "entry": DIALECT.literal(CommitEntry().text()),
             "pending": "CAST(NULL AS STRING)",
         }
         listed = ", ".join(f"{value} AS {name}" for name, value in first.items())
@@ -99,9 +99,9 @@ class BigQueryAccess:
 
     def commit(
         self,
-        log: TableLog,
+        log: CommitLog,
         statements: Sequence[str],
-        entry: Entry,
+        entry: CommitEntry,
         doing: str,
         what: object = "",
     ) -> QueryJob:
@@ -125,7 +125,7 @@ class BigQueryAccess:
         }
         return self._script(name, newest, statements, row, doing)
 
-    def declare(self, log: TableLog, sql: str, after: Entry, doing: str) -> TableLog:
+    def declare(self, log: CommitLog, sql: str, after: CommitEntry, doing: str) -> CommitLog:
         """Run ``sql``, which no transaction may hold, and record ``after`` as the version after
         ``log``; return the table as it is then. Raises as `commit` does."""
         self._check_unchanged(log)
@@ -142,7 +142,7 @@ class BigQueryAccess:
             self._settle(now)
         return self.read()
 
-    def _settle(self, log: TableLog) -> None:
+    def _settle(self, log: CommitLog) -> None:
         """Run the statement that ``log`` has pending, and record it; where it cannot be run, that
         it was not."""
         newest, doing = log.commits[0], f"to change the table {self.name}"
@@ -203,7 +203,7 @@ class BigQueryAccess:
             f"INSERT {log} ({names}) VALUES ({values})",
         ]
 
-    def _check_unchanged(self, log: TableLog) -> None:
+    def _check_unchanged(self, log: CommitLog) -> None:
         """Raise TargetOvertaken where others have changed the table since ``log`` was read."""
         # heavy: as above
         from google.api_core.exceptions import NotFound
@@ -221,12 +221,12 @@ class BigQueryAccess:
 
 
 def after(
-    log: TableLog, commit_metadata: CommitMetadata | None, operation: str, **changes: Any
-) -> Entry:
+    log: CommitLog, commit_metadata: CommitMetadata | None, operation: str, **changes: Any
+) -> CommitEntry:
     """Return the entry of a commit after ``log``: the table as it is, but for ``changes``.
     ``numbers`` among these are added to what it has applied."""
     newest = log.newest if log.exists else None
-    before = Entry() if newest is None else newest.entry
+    before = CommitEntry() if newest is None else newest.entry
     numbers = changes.get("numbers", {})
     known = {
         "operation": operation,
@@ -235,13 +235,13 @@ def after(
         "columns": before.columns,
         "commit_metadata": "" if commit_metadata is None else commit_metadata.text(),
     }
-    return Entry(**{**known, **changes})
+    return CommitEntry(**{**known, **changes})
 
 
 def _script(statements: Sequence[str]) -> str:
     return ";\n".join(["BEGIN TRANSACTION", *statements, "COMMIT TRANSACTION", ""])
 
 
-def _life(log: TableLog) -> str:
+def _life(log: CommitLog) -> str:
     """Return what tells this log from one of the same name that was removed: when it began."""
     return str(log.commits[-1].at_us)

@@ -13,7 +13,7 @@ from pyspark.sql import types
 
 from tideline.contract.plan import CommitMetadata
 from tideline.contract.table_layout import TableLayout
-from tideline.warehouse.bigquery.log import Entry, TableLog
+from tideline.warehouse.bigquery.log import CommitEntry, CommitLog
 from tideline_spark.formats.base import Shaped
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess, after
 from tideline_spark.formats.bigquery.layout import laid_out
@@ -97,7 +97,7 @@ class BigQueryColumns:
         entry = after(log, commit_metadata, "UPDATE", changes_data=True, numbers={app: number})
         self._access.commit(log, [sql], entry, "to fill columns")
 
-    def _change(self, log: TableLog, actions: Sequence[str], entry: Entry) -> None:
+    def _change(self, log: CommitLog, actions: Sequence[str], entry: CommitEntry) -> None:
         if not actions:
             self._access.commit(log, [], entry, _CHANGING)
             return
@@ -106,7 +106,7 @@ class BigQueryColumns:
 
     def _rewrite(
         self,
-        log: TableLog,
+        log: CommitLog,
         columns: Sequence[Shaped],
         wanted: types.StructType,
         properties: Mapping[str, str],
@@ -134,11 +134,11 @@ class BigQueryColumns:
 
     def _after(
         self,
-        log: TableLog,
+        log: CommitLog,
         schema: types.StructType,
         commit_metadata: CommitMetadata,
         properties: Mapping[str, str],
-    ) -> Entry:
+    ) -> CommitEntry:
         newest = log.newest
         before = {} if newest is None else newest.entry.properties
         return after(

@@ -11,7 +11,7 @@ from typing import Any
 from tideline.contract.description import DESCRIPTION_PROPERTY, Described
 from tideline.contract.errors import InvariantBroken
 from tideline.warehouse.bigquery.client import asking
-from tideline.warehouse.bigquery.log import TableLog, modified_ms
+from tideline.warehouse.bigquery.log import CommitLog, modified_ms
 from tideline_spark.formats.bigquery.access import BigQueryAccess, after
 from tideline_spark.formats.bigquery.jobs import TargetOvertaken
 from tideline_spark.formats.state import TableWords
@@ -56,7 +56,7 @@ class BigQueryDescription:
         """See `TargetDescription`: no column is declared NOT NULL, so that none is looked at."""
         return frozenset()
 
-    def _describe(self, log: TableLog, comments: dict[str, str]) -> int:
+    def _describe(self, log: CommitLog, comments: dict[str, str]) -> int:
         """Set the comments; return when that changed the table, in milliseconds."""
         # heavy: only pipelines with BigQuery tables need it
         from google.api_core.exceptions import PreconditionFailed
@@ -80,7 +80,7 @@ class BigQueryDescription:
         return modified_ms(changed)
 
 
-def _words(log: TableLog) -> TableWords:
+def _words(log: CommitLog) -> TableWords:
     table = log.table
     if table is None or log.newest is None:
         raise InvariantBroken("a table that is not there has no description")

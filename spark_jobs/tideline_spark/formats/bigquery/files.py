@@ -1,4 +1,4 @@
-"""What there is to maintain of a BigQuery table: its files are BigQuery's own matter."""
+"""Maintains a BigQuery table, whose files are BigQuery's own matter: its log."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from pyspark.sql import types
 from tideline.contract.change_log import BATCH
 from tideline.contract.errors import Misconfigured
 from tideline.contract.table_layout import CLUSTERING_COLUMNS_MAX, TableLayout
-from tideline_spark.dialects.bigquery import BigQuery
+from tideline_spark.dialects.bigquery import BigQueryDialect
 
-_QUOTE = BigQuery().quote
+_QUOTE = BigQueryDialect().quote
 _BATCHES = (BATCH,)
 """The partitions of a log of changes; there are more of them than a table here may have."""
 _NOT_CLUSTERED = (

@@ -21,7 +21,8 @@ from tideline_spark.scratch import scratch_of
 
 
 class Reading:
-    """What one target has read; its files are removed with its session, which frames hold."""
+    """The rows that one target has read. Their files are removed with its session, which frames
+    hold."""
 
     def __init__(self, access: BigQueryAccess) -> None:
         self._access = access

@@ -18,7 +18,7 @@ from tideline.contract.external_commits import SinceOurs, TableCommit, since_our
 from tideline.contract.plan import CommitMetadata, TablePlan
 from tideline.contract.table_layout import NO_LAYOUT, TableLayout
 from tideline.warehouse.bigquery.client import asking
-from tideline.warehouse.bigquery.log import TableLog, ended_ms
+from tideline.warehouse.bigquery.log import CommitLog, ended_ms
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess, after
 from tideline_spark.formats.bigquery.columns import BigQueryColumns
 from tideline_spark.formats.bigquery.counts import rows_changed
@@ -133,7 +133,7 @@ class BigQueryTarget:
 
     def _make(
         self,
-        log: TableLog,
+        log: CommitLog,
         rows: DataFrame,
         properties: Mapping[str, str],
         commit_metadata: CommitMetadata,
@@ -207,7 +207,7 @@ class BigQueryTarget:
         self._merge(self._access.read(), rows, commit_metadata, moves=False)
 
     def _merge(
-        self, log: TableLog, rows: RowMerge, commit_metadata: CommitMetadata, *, moves: bool
+        self, log: CommitLog, rows: RowMerge, commit_metadata: CommitMetadata, *, moves: bool
     ) -> RowCounts:
         with staged(self._access, self._session.table(rows.source)) as found:
             translated = replace(DIALECT.merge(rows), source=found.sql)
@@ -217,7 +217,7 @@ class BigQueryTarget:
 
     def _commit(
         self,
-        log: TableLog,
+        log: CommitLog,
         statements: list[str],
         commit_metadata: CommitMetadata,
         operation: str,
@@ -262,7 +262,7 @@ class BigQueryTarget:
         return False
 
 
-def _has_applied(log: TableLog, commit_metadata: CommitMetadata) -> bool:
+def _has_applied(log: CommitLog, commit_metadata: CommitMetadata) -> bool:
     newest = log.newest if log.exists else None
     applied = {} if newest is None else newest.entry.applied
     return applied.get(commit_metadata.app_id, -1) >= commit_metadata.to_manifest

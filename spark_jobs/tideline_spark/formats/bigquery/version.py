@@ -7,12 +7,12 @@ from typing import Any
 
 from pyspark.sql import types
 
-from tideline.warehouse.bigquery.log import TableLog
+from tideline.warehouse.bigquery.log import CommitLog
 from tideline_spark.formats.bigquery.types import spark_type
 from tideline_spark.formats.state import TargetSnapshot, TargetVersion
 
 
-def columns_of(log: TableLog) -> types.StructType:
+def columns_of(log: CommitLog) -> types.StructType:
     """Return the table's columns as they are now. Raises Misconfigured for a type that we do not
     make."""
     newest, table = log.newest, log.table
@@ -32,14 +32,14 @@ def columns_of(log: TableLog) -> types.StructType:
 
 
 def columns_json(schema: types.StructType) -> dict[str, Any]:
-    """Return columns as `Entry` has them."""
+    """Return columns as `CommitEntry` has them."""
     return {one.name: one.dataType.jsonValue() for one in schema.fields}
 
 
 class BigQueryVersion(TargetVersion):
     """See `TargetVersion`."""
 
-    def __init__(self, log: TableLog) -> None:
+    def __init__(self, log: CommitLog) -> None:
         self.log = log
         super().__init__(log.version, log.table_commits)
 
