@@ -12,6 +12,7 @@ import pytest
 
 from devtools.services.s3 import S3Server
 from tests.faults.deaths import Deaths
+from tests.faults.deaths_of_merges import die_anywhere
 from tests.faults.every_mode import LOG, NOW, PAST, EveryMode
 from tests.faults.iceberg_tables import iceberg_in
 from tests.faults.jobs import Jobs, unique
@@ -42,18 +43,7 @@ def test_merges_that_die_anywhere_end_as_undisturbed_ones(
     spark: SparkSession, tables: EveryMode
 ) -> None:
     """Made, then changed with a step of their columns, with parts that were ruined in between."""
-    counts = Counter[str]()
-    deaths = Deaths(spark, tables, counts, seed=4, recoveries=1, moments=2)
-    troubles = Troubles(spark, tables, counts, seed=9)
-    deaths.merge("first")
-    tables.more(16, step=True)
-    plan = troubles.waiting(NOW, LOG)
-    troubles.ruined_parts(plan, {NOW: "flipped", LOG: "gone"})
-    assert counts["parts named"] == 2
-    deaths.merge(plan.plan_id, NOW, LOG)
-    deaths.replay()
-    assert counts["images"] >= 8, counts
-    assert counts["taken up"] == 2, counts
+    die_anywhere(spark, tables)
 
 
 @pytest.mark.timeout(900)

@@ -17,6 +17,7 @@ from devtools.demo.compare import compare
 from devtools.services.s3 import S3Server
 from tests.faults.camera import Through
 from tests.faults.deaths import Deaths
+from tests.faults.deaths_of_merges import die_anywhere
 from tests.faults.every_mode import LOG, NOW, EveryMode
 from tests.faults.jobs import Jobs, unique
 from tests.faults.kills import At, command, config_of, entry_or_deletion, kill_at
@@ -50,18 +51,7 @@ def test_merges_that_die_anywhere_end_as_undisturbed_ones(
     ruined in between."""
     tables = EveryMode(tmp_path / "root", seed=12)
     tables.fill()
-    counts = Counter[str]()
-    deaths = Deaths(spark, tables, counts, seed=4, recoveries=1, moments=2)
-    troubles = Troubles(spark, tables, counts, seed=9)
-    deaths.merge("first")
-    tables.more(16, step=True)
-    plan = troubles.waiting(NOW, LOG)
-    troubles.ruined_parts(plan, {NOW: "flipped", LOG: "gone"})
-    assert counts["parts named"] == 2
-    deaths.merge(plan.plan_id, NOW, LOG)
-    deaths.replay()
-    assert counts["images"] >= 8, counts
-    assert counts["taken up"] == 2, counts
+    die_anywhere(spark, tables)
 
 
 @pytest.fixture(scope="module")

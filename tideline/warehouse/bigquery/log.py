@@ -122,6 +122,12 @@ class CommitLog:
         return None if found is None or found.version == NO_VERSION else found
 
     @property
+    def entry(self) -> CommitEntry:
+        """The newest commit's entry; an empty one without a table."""
+        newest = self.newest if self.exists else None
+        return CommitEntry() if newest is None else newest.entry
+
+    @property
     def exists(self) -> bool:
         return self.newest is not None and self.table is not None
 

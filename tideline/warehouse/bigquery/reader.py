@@ -32,8 +32,8 @@ class BigQueryReader:
     once_clustered = False
 
     def __init__(self, log: CommitLog) -> None:
-        assert log.newest is not None and log.table is not None
-        self._log, self._table, self._entry = log, log.table, log.newest.entry
+        assert log.table is not None
+        self._log, self._table, self._entry = log, log.table, log.entry
         self.version = log.version
         self.properties: Mapping[str, str] = self._entry.properties
         self.comment = log.table.description or ""

@@ -302,12 +302,10 @@ class IcebergMetadata:
     def applied(self) -> dict[str, int]:
         """Return what the table has applied, by app id."""
         found = parse_numbers(self.properties.get(APPLIED_KEY))
-        at = self.current
-        while at is not None:
-            for numbers in (at.numbers(), at.numbers(APPLIED_KEY)):
+        for one in self.ancestors():
+            for numbers in (one.numbers(), one.numbers(APPLIED_KEY)):
                 for app, number in numbers.items():
                     found[app] = max(number, found.get(app, number))
-            at = None if at.parent is None else self.snapshots.get(at.parent)
         return found
 
     def digest(self, version: int) -> str:

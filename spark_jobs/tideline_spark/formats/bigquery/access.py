@@ -73,6 +73,9 @@ class BigQueryAccess:
         from google.api_core.exceptions import NotFound
         from google.cloud.bigquery import Dataset, DatasetReference
 
+        log = self.read()
+        if log.commits:
+            return log
         dataset = Dataset(DatasetReference(self.name.project, self.name.dataset))
         dataset.location = self.place.location
         with asking(f"to make the dataset {self.name.dataset}"):
@@ -80,22 +83,13 @@ class BigQueryAccess:
                 self.client.get_dataset(dataset.reference)
             except NotFound:
                 self.client.create_dataset(dataset, exists_ok=True)
-        first = {
-            "version": str(NO_VERSION),
-            "newest": "TRUE",
-            "committed_at": "CURRENT_TIMESTAMP()",
-            "job": "''",
-            "entry": DIALECT.literal(CommitEntry().text()),
-            "pending": "CAST(NULL AS STRING)",
-        }
+        first = _row(NO_VERSION, "''", CommitEntry())
         listed = ", ".join(f"{value} AS {name}" for name, value in first.items())
-        sql = f"CREATE TABLE IF NOT EXISTS {self.name.log.sql} AS SELECT {listed}"
-        log = self.read()
-        if not log.commits:
-            with asking(f"to make the log of {self.name}"):
-                self.client.query(sql).result()
-            log = self.read()
-        return log
+        with asking(f"to make the log of {self.name}"):
+            self.client.query(
+                f"CREATE TABLE IF NOT EXISTS {self.name.log.sql} AS SELECT {listed}"
+            ).result()
+        return self.read()
 
     def commit(
         self,
@@ -103,27 +97,21 @@ class BigQueryAccess:
         statements: Sequence[str],
         entry: CommitEntry,
         doing: str,
-        what: object = "",
     ) -> QueryJob:
         """Run ``statements`` and record ``entry`` as the version after ``log``, in one transaction.
 
-        ``what`` distinguishes it from other commits after that version: of runs that would do the
-        same only one does. Raises TargetOvertaken where the table is no longer as in ``log``.
+        Of runs that would do the same only one does. Raises TargetOvertaken where the table is no
+        longer as in ``log``.
         """
         if statements:
             self._check_unchanged(log)
-        name = job_name(self.name, _life(log), log.version, doing, what, entry.text())
-        version, newest = log.version + 1, log.commits[0].version
-        row = {
-            "version": str(version),
-            "newest": "TRUE",
-            "committed_at": "CURRENT_TIMESTAMP()",
-            # Its end is when the rows changed; without rows nothing did.
-            "job": "@@script.job_id" if statements else "''",
-            "entry": DIALECT.literal(entry.text()),
-            "pending": "CAST(NULL AS STRING)",
-        }
-        return self._script(name, newest, statements, row, doing)
+        name = job_name(self.name, _life(log), log.version, doing, entry.text())
+        newest = log.commits[0].version
+        # Its job's end is when the rows changed; without rows nothing did.
+        job = "@@script.job_id" if statements else "''"
+        recorded = self._recorded(newest, _row(log.version + 1, job, entry))
+        guard = _GUARD.format(version=newest, pending="NULL")
+        return self._run(name, _script([self._check(guard), *recorded, *statements]), doing)
 
     def declare(self, log: CommitLog, sql: str, after: CommitEntry, doing: str) -> CommitLog:
         """Run ``sql``, which no transaction may hold, and record ``after`` as the version after
@@ -156,14 +144,7 @@ class BigQueryAccess:
             sql = _script([self._check(guard), undone])
             self._settled(f"{pending.job}-undone", sql, doing)
             raise failed.error from None
-        row = {
-            "version": str(pending.version),
-            "newest": "TRUE",
-            "committed_at": "CURRENT_TIMESTAMP()",
-            "job": DIALECT.literal(job.job_id),
-            "entry": DIALECT.literal(pending.after.text()),
-            "pending": "CAST(NULL AS STRING)",
-        }
+        row = _row(pending.version, DIALECT.literal(job.job_id), pending.after)
         sql = _script([self._check(guard), undone, *self._recorded(newest.version, row)])
         self._settled(f"{pending.job}-done", sql, doing)
 
@@ -172,18 +153,6 @@ class BigQueryAccess:
             self._run(name, sql, doing)
         except TargetOvertaken:  # Another run has recorded the same.
             return
-
-    def _script(
-        self,
-        name: str,
-        newest: int,
-        statements: Sequence[str],
-        row: Mapping[str, str],
-        doing: str,
-    ) -> QueryJob:
-        guard = _GUARD.format(version=newest, pending="NULL")
-        recorded = self._recorded(newest, row)
-        return self._run(name, _script([self._check(guard), *recorded, *statements]), doing)
 
     def _run(self, name: str, sql: str, doing: str) -> QueryJob:
         try:
@@ -225,9 +194,7 @@ def after(
 ) -> CommitEntry:
     """Return the entry of a commit after ``log``: the table as it is, but for ``changes``.
     ``numbers`` among these are added to what it has applied."""
-    newest = log.newest if log.exists else None
-    before = CommitEntry() if newest is None else newest.entry
-    numbers = changes.get("numbers", {})
+    before, numbers = log.entry, changes.get("numbers", {})
     known = {
         "operation": operation,
         "applied": {**before.applied, **numbers},
@@ -236,6 +203,18 @@ def after(
         "commit_metadata": "" if commit_metadata is None else commit_metadata.text(),
     }
     return CommitEntry(**{**known, **changes})
+
+
+def _row(version: int, job: str, entry: CommitEntry) -> dict[str, str]:
+    """Return the row of a log, as SQL by column; ``job`` is SQL, too."""
+    return {
+        "version": str(version),
+        "newest": "TRUE",
+        "committed_at": "CURRENT_TIMESTAMP()",
+        "job": job,
+        "entry": DIALECT.literal(entry.text()),
+        "pending": "CAST(NULL AS STRING)",
+    }
 
 
 def _script(statements: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from tideline.contract.table_layout import TableLayout
 from tideline.warehouse.bigquery.log import CommitEntry, CommitLog
 from tideline_spark.formats.base import Shaped
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess, after
-from tideline_spark.formats.bigquery.layout import laid_out
+from tideline_spark.formats.bigquery.layout import laid_out, making
 from tideline_spark.formats.bigquery.types import bigquery_type, check_names
 from tideline_spark.formats.bigquery.version import columns_json, columns_of
 from tideline_spark.formats.state import TargetSnapshot
@@ -88,8 +88,7 @@ class BigQueryColumns:
     ) -> None:
         """See `TargetSchema`."""
         log = self._access.read()
-        newest = log.newest
-        if newest is not None and newest.entry.applied.get(app, number - 1) >= number:
+        if log.entry.applied.get(app, number - 1) >= number:
             return
         changed = DIALECT.update(update)
         # BigQuery has no UPDATE without WHERE.
@@ -112,7 +111,6 @@ class BigQueryColumns:
         properties: Mapping[str, str],
         commit_metadata: CommitMetadata,
     ) -> None:
-        table = self._access.name.sql
         entry = self._after(log, wanted, commit_metadata, properties)
         layout = TableLayout.of_properties(entry.properties)
         table_of = log.table
@@ -123,13 +121,8 @@ class BigQueryColumns:
             f"{_value(one, field.dataType)} AS {DIALECT.quote(field.name)}"
             for one, field in zip(columns, wanted.fields, strict=True)
         )
-        defined = ", ".join(
-            f"{DIALECT.quote(one.name)} {bigquery_type(one.dataType)}" for one in wanted.fields
-        )
-        sql = (
-            f"CREATE OR REPLACE TABLE {table} ({defined}){laid_out(wanted, layout, key)}"
-            f" AS SELECT {listed} FROM {table}"
-        )
+        how = laid_out(wanted, layout, key)
+        sql = making(self._access, wanted, how, f"SELECT {listed} FROM {self._access.name.sql}")
         self._access.declare(log, sql, entry, _CHANGING)
 
     def _after(
@@ -139,14 +132,12 @@ class BigQueryColumns:
         commit_metadata: CommitMetadata,
         properties: Mapping[str, str],
     ) -> CommitEntry:
-        newest = log.newest
-        before = {} if newest is None else newest.entry.properties
         return after(
             log,
             commit_metadata,
             "ALTER TABLE",
             columns=columns_json(schema),
-            properties={**before, **properties},
+            properties={**log.entry.properties, **properties},
             modified=log.looked_ms,
         )
 

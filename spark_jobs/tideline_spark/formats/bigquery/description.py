@@ -44,7 +44,7 @@ class BigQueryDescription:
         modified = log.looked_ms
         if after_it.comments != before.comments:
             modified = self._describe(log, comments)
-        properties = {} if log.newest is None else dict(log.newest.entry.properties)
+        properties = dict(log.entry.properties)
         properties.pop(DESCRIPTION_PROPERTY, None)
         if after_it.described != Described():
             properties[DESCRIPTION_PROPERTY] = after_it.described.text()
@@ -82,14 +82,14 @@ class BigQueryDescription:
 
 def _words(log: CommitLog) -> TableWords:
     table = log.table
-    if table is None or log.newest is None:
+    if table is None or not log.exists:
         raise InvariantBroken("a table that is not there has no description")
     comments = {one.name: one.description for one in table.schema}
     comments[""] = table.description
     return TableWords(
         {name: text for name, text in comments.items() if text},
         frozenset(),
-        Described.parse(log.newest.entry.properties.get(DESCRIPTION_PROPERTY)),
+        Described.parse(log.entry.properties.get(DESCRIPTION_PROPERTY)),
         frozenset(one.name for one in table.schema),
     )
 

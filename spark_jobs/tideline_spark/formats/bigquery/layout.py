@@ -12,9 +12,9 @@ from pyspark.sql import types
 from tideline.contract.change_log import BATCH
 from tideline.contract.errors import Misconfigured
 from tideline.contract.table_layout import CLUSTERING_COLUMNS_MAX, TableLayout
-from tideline_spark.dialects.bigquery import BigQueryDialect
+from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess
+from tideline_spark.formats.bigquery.types import bigquery_type
 
-_QUOTE = BigQueryDialect().quote
 _BATCHES = (BATCH,)
 """The partitions of a log of changes; there are more of them than a table here may have."""
 _NOT_CLUSTERED = (
@@ -24,6 +24,22 @@ _NOT_CLUSTERED = (
     types.ArrayType,
     types.MapType,
 )
+
+
+def making(access: BigQueryAccess, schema: types.StructType, how: str, rows: str) -> str:
+    """Return the statement that makes the table, or replaces all of it, with columns ``schema``
+    from ``rows``, a query that has them in this order; ``how``: as `laid_out` returns it."""
+    columns = ", ".join(
+        f"{DIALECT.quote(one.name)} {bigquery_type(one.dataType)}" for one in schema.fields
+    )
+    labels = ", ".join(
+        f"({DIALECT.literal(name)}, {DIALECT.literal(value)})"
+        for name, value in access.labels.items()
+    )
+    return (
+        f"CREATE OR REPLACE TABLE {access.name.sql} ({columns}){how}"
+        f" OPTIONS (labels = [{labels}]) AS {rows}"
+    )
 
 
 def laid_out(schema: types.StructType, layout: TableLayout, key: Collection[str]) -> str:
@@ -40,12 +56,12 @@ def laid_out(schema: types.StructType, layout: TableLayout, key: Collection[str]
     wanted = layout.cluster_by or tuple(key)
     names = [name for name in wanted if not isinstance(schema[name].dataType, _NOT_CLUSTERED)]
     names = names[:CLUSTERING_COLUMNS_MAX]
-    return clauses + (f" CLUSTER BY {', '.join(map(_QUOTE, names))}" if names else "")
+    return clauses + (f" CLUSTER BY {', '.join(map(DIALECT.quote, names))}" if names else "")
 
 
 def _partition(schema: types.StructType, names: tuple[str, ...]) -> str:
     if len(names) == 1 and isinstance(schema[names[0]].dataType, types.DateType):
-        return _QUOTE(names[0])
+        return DIALECT.quote(names[0])
     raise Misconfigured(
         f"BigQuery cannot partition a table by {', '.join(map(repr, names))}",
         hint="name one column of dates in partition_by, or use cluster_by (docs/BIGQUERY.md)",

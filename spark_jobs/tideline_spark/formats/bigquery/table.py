@@ -11,25 +11,30 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from pyspark.sql import DataFrame, SparkSession, types
+from pyspark.sql import DataFrame, SparkSession
 
 from tideline.contract.errors import InvariantBroken, Misconfigured
 from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
 from tideline.contract.plan import CommitMetadata, TablePlan
 from tideline.contract.table_layout import NO_LAYOUT, TableLayout
 from tideline.warehouse.bigquery.client import asking
-from tideline.warehouse.bigquery.log import CommitLog, ended_ms
+from tideline.warehouse.bigquery.log import Commit, CommitLog, ended_ms
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess, after
 from tideline_spark.formats.bigquery.columns import BigQueryColumns
 from tideline_spark.formats.bigquery.counts import rows_changed
 from tideline_spark.formats.bigquery.description import BigQueryDescription
 from tideline_spark.formats.bigquery.files import BigQueryFiles
 from tideline_spark.formats.bigquery.jobs import TargetOvertaken
-from tideline_spark.formats.bigquery.layout import laid_out
+from tideline_spark.formats.bigquery.layout import laid_out, making
 from tideline_spark.formats.bigquery.reading import Reading
 from tideline_spark.formats.bigquery.staging import staged
 from tideline_spark.formats.bigquery.types import bigquery_type, check_names
-from tideline_spark.formats.bigquery.version import BigQueryVersion, columns_json, columns_of
+from tideline_spark.formats.bigquery.version import (
+    BigQueryVersion,
+    columns_from_json,
+    columns_json,
+    columns_of,
+)
 from tideline_spark.formats.state import RowCounts, TargetSnapshot, TargetVersion
 from tideline_spark.formats.statements import RowMerge
 
@@ -64,10 +69,8 @@ class BigQueryTarget:
         log, client, name = self._access.read(), self._access.client, self._access.name
         if log.table is None or not log.exists:
             raise InvariantBroken(f"the table {name} is gone")
-        schema = columns_of(log)
         if version is None or version == log.version:
-            with asking(f"to read rows of {name}"):
-                return self._reading.frame(client.list_rows(log.table), schema)
+            return self._reading.frame(client.list_rows(log.table), columns_of(log))
         commit = log.at(version)
         if commit is None:
             raise InvariantBroken(f"version {version} of {name} is not in its log")
@@ -79,11 +82,7 @@ class BigQueryTarget:
         sql = f"SELECT {listed} FROM {relation}"
         with asking(f"to read rows of {name}"):
             found = client.query(sql).result()
-        fields = [
-            types.StructField(one, types._parse_datatype_json_value(kind))
-            for one, kind in columns.items()
-        ]
-        return self._reading.frame(found, types.StructType(fields))
+        return self._reading.frame(found, columns_from_json(columns))
 
     def commits(self, version: int) -> Iterator[TableCommit]:
         """See `Target`."""
@@ -115,7 +114,7 @@ class BigQueryTarget:
             return None
         rows = self._session.table(view)
         made = self._make(log, rows, properties, commit_metadata, layout, plan.schema.key)
-        return RowCounts(made)
+        return RowCounts(made.entry.rows_written)
 
     def replace(
         self,
@@ -128,8 +127,8 @@ class BigQueryTarget:
         log = self._access.read()
         if not log.exists or _has_applied(log, commit_metadata):
             return None
-        self._make(log, self._session.table(view), properties, commit_metadata, layout, ())
-        return self.newest()
+        rows = self._session.table(view)
+        return self._make(log, rows, properties, commit_metadata, layout, ()).version
 
     def _make(
         self,
@@ -139,23 +138,15 @@ class BigQueryTarget:
         commit_metadata: CommitMetadata,
         layout: TableLayout,
         key: Collection[str],
-    ) -> int:
-        """Make or replace the table from ``rows``; return how many there are."""
+    ) -> Commit:
+        """Make or replace the table from ``rows``; return the commit that did."""
         check_names(rows.schema)
         how = laid_out(rows.schema, layout, key)
         with staged(self._access, rows) as found:
-            listed = ", ".join(
+            values = ", ".join(
                 f"CAST({DIALECT.quote(one.name)} AS {bigquery_type(one.dataType)})"
                 f" AS {DIALECT.quote(one.name)}"
                 for one in rows.schema.fields
-            )
-            columns = ", ".join(
-                f"{DIALECT.quote(one.name)} {bigquery_type(one.dataType)}"
-                for one in rows.schema.fields
-            )
-            labels = ", ".join(
-                f"({DIALECT.literal(k)}, {DIALECT.literal(v)})"
-                for k, v in self._access.labels.items()
             )
             entry = after(
                 log,
@@ -167,15 +158,12 @@ class BigQueryTarget:
                 columns=columns_json(rows.schema),
                 rows_written=found.rows,
             )
-            sql = (
-                f"CREATE OR REPLACE TABLE {self._access.name.sql} ({columns}){how}"
-                f" OPTIONS (labels = [{labels}]) AS SELECT {listed} FROM {found.sql}"
-            )
+            sql = making(self._access, rows.schema, how, f"SELECT {values} FROM {found.sql}")
             now = self._access.declare(log, sql, entry, "to make the table")
         made = now.newest
         if made is None or made.entry != entry:
             raise TargetOvertaken
-        return found.rows
+        return made
 
     def overwrite(
         self, rows: DataFrame, covered: str, commit_metadata: CommitMetadata
@@ -250,8 +238,7 @@ class BigQueryTarget:
     def set_property(self, name: str, value: str | None) -> None:
         """See `Target`."""
         log = self._access.read()
-        newest = log.newest if log.exists else None
-        properties = {} if newest is None else dict(newest.entry.properties)
+        properties = dict(log.entry.properties)
         properties.pop(name, None)
         properties |= {} if value is None else {name: value}
         entry = after(log, None, "SET PROPERTIES", modified=log.looked_ms, properties=properties)
@@ -263,6 +250,4 @@ class BigQueryTarget:
 
 
 def _has_applied(log: CommitLog, commit_metadata: CommitMetadata) -> bool:
-    newest = log.newest if log.exists else None
-    applied = {} if newest is None else newest.entry.applied
-    return applied.get(commit_metadata.app_id, -1) >= commit_metadata.to_manifest
+    return log.entry.applied.get(commit_metadata.app_id, -1) >= commit_metadata.to_manifest

@@ -15,12 +15,10 @@ from tideline_spark.formats.state import TargetSnapshot, TargetVersion
 def columns_of(log: CommitLog) -> types.StructType:
     """Return the table's columns as they are now. Raises Misconfigured for a type that we do not
     make."""
-    newest, table = log.newest, log.table
-    if newest is None or table is None:
+    table = log.table
+    if table is None or not log.exists:
         return types.StructType([])
-    known = {
-        name: types._parse_datatype_json_value(kind) for name, kind in newest.entry.columns.items()
-    }
+    known = {one.name: one.dataType for one in columns_from_json(log.entry.columns)}
     return types.StructType(
         [
             types.StructField(
@@ -34,6 +32,12 @@ def columns_of(log: CommitLog) -> types.StructType:
 def columns_json(schema: types.StructType) -> dict[str, Any]:
     """Return columns as `CommitEntry` has them."""
     return {one.name: one.dataType.jsonValue() for one in schema.fields}
+
+
+def columns_from_json(columns: Mapping[str, Any]) -> types.StructType:
+    """Return columns that `CommitEntry` has."""
+    fields = {name: types._parse_datatype_json_value(kind) for name, kind in columns.items()}
+    return types.StructType([types.StructField(name, kind) for name, kind in fields.items()])
 
 
 class BigQueryVersion(TargetVersion):
@@ -50,11 +54,9 @@ class BigQueryVersion(TargetVersion):
     @property
     def properties(self) -> Mapping[str, str]:
         """See `TargetVersion`."""
-        newest = self.log.newest if self.log.exists else None
-        return {} if newest is None else newest.entry.properties
+        return self.log.entry.properties
 
     def snapshot(self) -> TargetSnapshot:
         """See `TargetVersion`."""
-        newest = self.log.newest if self.log.exists else None
-        applied = {} if newest is None else newest.entry.applied
-        return TargetSnapshot(self.number, applied, self.properties, columns_of(self.log))
+        entry = self.log.entry
+        return TargetSnapshot(self.number, entry.applied, entry.properties, columns_of(self.log))

@@ -54,13 +54,12 @@ def rewrite_as(access: IcebergAccess, columns: str, commit_metadata: CommitMetad
     access.check_columns(before)
     layout = TableLayout.of_properties(before.properties)
     given = listed_properties(making_properties(layout))
-    properties = f" TBLPROPERTIES ({given})" if given else ""
     with (
         access.replacing(before, commit_metadata, {}),
         setting(access.session, writing_settings(layout)),
     ):
         made = f"CREATE OR REPLACE TABLE {access.name} USING iceberg{partitioned_by(layout)}"
         rows = f"SELECT {columns} FROM {access.name}{sorted_rows(layout)}"  # noqa: S608  quoted
-        access.session.sql(f"{made}{properties} AS {rows}").collect()
+        access.session.sql(f"{made} TBLPROPERTIES ({given}) AS {rows}").collect()
     access.own_columns(commit_metadata)
     set_order(access, layout)
