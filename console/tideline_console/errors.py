@@ -40,6 +40,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "pyspark": ("spark",),
     "botocore": ("aws",),
     "pyiceberg": ("iceberg",),
+    "google": ("bigquery",),
+    "sqlglot": ("bigquery",),
     "pymetastore": ("hive",),
     "thrift": ("hive",),
     "openlineage": ("lineage",),
