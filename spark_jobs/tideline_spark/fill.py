@@ -34,6 +34,17 @@ def initial_rows(folded: DataFrame, shape: Shape) -> DataFrame:
     )
 
 
+def keys_before(folded: DataFrame, shape: Shape) -> DataFrame:
+    """Return the old keys of moved rows, under the key's names."""
+    moved = folded.where(col(FROM).isNotNull())
+    return moved.select(*(col(FROM)[name].alias(name) for name in shape.schema.key)).distinct()
+
+
+def columns_of_moved(shape: Shape) -> list[str]:
+    """Return the columns that `fill_moved` reads of the target."""
+    return [*shape.schema.key, *shape.fillable, SEQ, OVERFLOW, PENDING]
+
+
 def fill_moved(folded: DataFrame, target: DataFrame, shape: Shape) -> DataFrame:
     """Fill moved rows of ``folded`` with values from ``target``'s rows of their old keys.
 

@@ -105,6 +105,8 @@ def partitions_of(
     ends rows of which it holds no change, in any partition. One small job.
     """
     fields = [one for one in table.layout.fields if one.column in table.schema.key]
+    if table_format_of(table.target) != ICEBERG:
+        fields = [one for one in fields if one.transform is Transform.IDENTITY]
     if not fields or table.create or table.ends or table.delete_before is not None:
         return {}
     keys = occurrences(changes, Shape(table.schema, moved=moved))

@@ -10,7 +10,11 @@ from tideline.contract.receipt import PENDING_KEYS_MAX
 from tideline.contract.schema import TableSchema
 from tideline.contract.types import Kind
 from tideline_spark.schemas import column as col
+from tideline_spark.schemas import quote
 
+LACKING = (f"{quote(PENDING)} IS NOT NULL", f"size({quote(PENDING)}) > 0")
+"""Conditions, in SQL, for such rows, of which Spark skips files by the first; a format without NULL
+lists needs the second."""
 Keys = tuple[tuple[str, ...], ...]
 
 

@@ -5,7 +5,7 @@ Every identifier that reaches SQL or a column expression passes `quote`, here an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession, types
 from pyspark.sql import functions as F
@@ -76,6 +76,17 @@ def literal(text: str) -> str:
 def column(name: str, *, of: str | None = None) -> Column:
     """Return the column called exactly ``name``, of the relation with alias ``of``."""
     return F.col(quote(name) if of is None else f"{of}.{quote(name)}")
+
+
+def narrowed(
+    rows: DataFrame, columns: Sequence[str], where: Sequence[str], among: DataFrame | None
+) -> DataFrame:
+    """Return what `Target.rows_of` does, of ``rows`` that Spark reads itself."""
+    for condition in where:
+        rows = rows.where(condition)
+    if among is not None:
+        rows = rows.join(among, among.columns, "left_semi")
+    return rows.select(*(column(name) for name in columns))
 
 
 def part_schema(schema: TableSchema, *, moved: bool, log: bool = False) -> types.StructType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tests.conformance.toy_format.reader import open_toy
@@ -18,7 +18,7 @@ from tideline_spark.formats.base import TableFormat, Target
 from tideline_spark.formats.statements import RowClause, RowMerge, of_source, of_target
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 MORE: Mapping[str, tuple[TableFormat, Any]] = {
     "toy": (TOY, open_toy),
@@ -55,6 +55,9 @@ class Case:
     ) -> str:
         self.session.createDataFrame(rows, columns).createOrReplaceTempView("given")
         return "given"
+
+    def keys(self, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
+        return self.session.createDataFrame(list(rows), "id int, `a b` string")
 
     def made(self, rows: Rows = ROWS) -> Target:
         properties = {**owner_properties(("shop", "one", T)), **lasting_properties(Mode.CURRENT, 0)}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import types
@@ -115,6 +116,31 @@ def test_what_is_written_is_read_back(case: Case) -> None:
     )
     assert commit == seen.commit_of(APP, 1)
     assert seen.commit_of(APP, 0) is None
+
+
+def test_a_few_rows_are_read_of_many(case: Case) -> None:
+    """Values that need quotes, a NULL, keys that are not there, and none."""
+    target = case.made()
+    target.merge(upsert(case.view([(4, "it's \\ a `q`", None)])), commit_metadata(2))
+    rows = {key: (text, number) for key, text, number in case.rows()}
+
+    def read(where: Sequence[str], keys: Sequence[Any] | None = None) -> dict[int, Any]:
+        among = None if keys is None else case.keys(keys)
+        found = target.rows_of(["n", "id"], where, among)
+        assert found.columns == ["n", "id"]
+        return {row["id"]: row["n"] for row in found.collect()}
+
+    numbers = {key: number for key, (_, number) in rows.items()}
+    assert read([]) == numbers
+    assert read(["`id` >= 2", "(`n` IS NOT NULL OR `id` > 3)"]) == {
+        key: number
+        for key, number in numbers.items()
+        if key >= 2 and (number is not None or key > 3)
+    }
+    wanted = [(1, rows[1][0]), (3, "another"), (4, rows[4][0]), (77, "away"), (None, None)]
+    assert read([], wanted) == {1: numbers[1], 4: None}
+    assert read(["`n` IS NULL"], wanted) == {4: None}
+    assert read([], []) == {}
 
 
 def test_a_merge_is_applied_once(case: Case) -> None:

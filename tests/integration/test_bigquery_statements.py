@@ -13,17 +13,22 @@ from tests.fixtures.parts import schema_of
 from tests.support.bigquery.analyzer import Analyzer, Refused
 from tideline.contract.errors import InvariantBroken, Misconfigured
 from tideline.contract.evolution import Refill, TargetColumns
+from tideline.contract.layout_rules import layout_problem
 from tideline.contract.modes import Mode
 from tideline.contract.part import OVERFLOW, PENDING, SEQ, TS
 from tideline.contract.plan import PlannedEnd, TablePlan
+from tideline.contract.table_layout import TableLayout
 from tideline.warehouse.bigquery.names import name_of
 from tideline_spark.dialects.bigquery import TEXTS, BigQueryDialect, decimal_type
 from tideline_spark.fold import MISSING, UNKNOWN
+from tideline_spark.formats.bigquery.layout import laid_out
+from tideline_spark.formats.bigquery.reading import selection
 from tideline_spark.formats.bigquery.types import bigquery_type, check_names
 from tideline_spark.formats.statements import RowMerge
 from tideline_spark.modes import history, soft_deletes
+from tideline_spark.pending import LACKING
 from tideline_spark.refill import refill_rows
-from tideline_spark.schemas import STRING_LIST, STRING_MAP
+from tideline_spark.schemas import STRING_LIST, STRING_MAP, field_of
 from tideline_spark.statement import delete_rows, merge_rows
 from tideline_spark.version_context import CURRENT, FROM, FROM_SEQ, TO, TO_SEQ
 from tideline_spark.working_columns import GONE
@@ -45,6 +50,19 @@ SOFT = {
     soft_deletes.DELETED_SEQ: "INT64",
 }
 EVERYTHING = ROWS | OWN | VALID | SOFT
+DATED = schema_of(
+    "shop.dated",
+    {
+        "id": "int64",
+        "day": "date",
+        "at": "timestamp",
+        "local": "timestamp_ntz",
+        "ok": "boolean",
+        "raw": "binary",
+    },
+    ["id"],
+)
+DATED_COLUMNS = types.StructType([field_of(one.name, one.type) for one in DATED.columns])
 ENDS = (PlannedEnd(15, 14, 1_700_000_000_000_000), PlannedEnd(18, 17, None))
 
 
@@ -96,6 +114,49 @@ def test_every_refill_is_accepted(analyzer: Analyzer) -> None:
     assert update is not None
     changed = DIALECT.update(update)
     analyzer.check(replace(changed, when=changed.when or "TRUE").sql("`shop`.`t`"))
+
+
+@pytest.mark.parametrize(
+    ("field", "clause"),
+    [
+        ("day", "PARTITION BY `day` "),
+        ("day(day)", "PARTITION BY `day` "),
+        ("month(day)", "PARTITION BY DATE_TRUNC(`day`, MONTH) "),
+        ("hour(at)", "PARTITION BY TIMESTAMP_TRUNC(`at`, HOUR) "),
+        ("year(local)", "PARTITION BY DATETIME_TRUNC(`local`, YEAR) "),
+    ],
+)
+def test_partitions_are_of_a_date(analyzer: Analyzer, field: str, clause: str) -> None:
+    layout = TableLayout((field,), ("ok",))
+    assert layout_problem(layout, DATED, Mode.CURRENT, "bigquery") is None
+    how = laid_out(DATED_COLUMNS, layout, ("id",))
+    assert clause in how and how.endswith(" CLUSTER BY `ok`")
+    listed = ", ".join(
+        f"{DIALECT.quote(one.name)} {bigquery_type(one.dataType)}" for one in DATED_COLUMNS
+    )
+    analyzer.check(f"CREATE TABLE shop.made ({listed}){how}")
+
+
+@pytest.mark.parametrize(
+    ("layout", "why"),
+    [
+        (TableLayout(("id",)), "of type int64: partitions are of date"),
+        (TableLayout(("at",)), "of type timestamp: partitions are of date"),
+        (TableLayout(("hour(day)",)), "hours are of timestamp, timestamp_ntz"),
+        (TableLayout(("bucket(4, id)",)), "which no BigQuery table has: name one column of dates"),
+        (TableLayout(("day", "month(at)")), "more than 1 field"),
+        (TableLayout((), ("raw",)), "of type binary, by which no table is clustered"),
+    ],
+)
+def test_a_layout_that_bigquery_lacks_is_named(layout: TableLayout, why: str) -> None:
+    assert why in str(layout_problem(layout, DATED, Mode.CURRENT, "bigquery"))
+
+
+def test_rows_are_selected(analyzer: Analyzer) -> None:
+    live = [DIALECT.expression(one) for one in (soft_deletes.SoftDeletes().live(), *LACKING)]
+    schema = types.StructType([types.StructField("a b", types.StringType())])
+    for past in ("", " FOR SYSTEM_TIME AS OF TIMESTAMP '2026-01-02T03:04:05.000006+00:00'"):
+        analyzer.check(selection("`shop`.`t`", schema, live, past))
 
 
 def test_what_is_not_known_is_an_error() -> None:

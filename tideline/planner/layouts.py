@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tideline.contract.layout_rules import layout_problem
 from tideline.contract.modes import Mode
 from tideline.contract.readers import Feature, features_of_column, lacking, unread
 from tideline.contract.schema import TableSchema
-from tideline.contract.table_layout import layout_problem
 from tideline.contract.target_url import table_format_of
 from tideline.settings.tables import TableSettings
 from tideline.warehouse.state import TargetState

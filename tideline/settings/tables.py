@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
+from tideline.contract.layout_rules import format_problem
 from tideline.contract.modes import Mode
 from tideline.contract.partition_fields import parse_field
 from tideline.contract.patterns import matches
 from tideline.contract.readers import Feature, check_readers, lacking
 from tideline.contract.schema import TableId
-from tideline.contract.table_layout import CLUSTERING_COLUMNS_MAX, TableLayout, format_problem
+from tideline.contract.table_layout import CLUSTERING_COLUMNS_MAX, TableLayout
 from tideline.settings.base import Effect, Seconds, Section
 from tideline.settings.catalog import CatalogNameText
 from tideline.settings.table_formats import TableFormatName

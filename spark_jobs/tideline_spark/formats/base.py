@@ -141,6 +141,18 @@ class Target(Protocol):
         """Return the rows of ``version``, or of the newest one."""
         ...
 
+    def rows_of(
+        self, columns: Sequence[str], where: Sequence[str], among: DataFrame | None = None
+    ) -> DataFrame:
+        """Return ``columns`` of the newest version's rows that satisfy each condition of ``where``,
+        in Spark's SQL; with ``among`` of those alone that agree with one of its rows in all of its
+        columns, of which none is NULL there.
+
+        For a few rows of a large table: a format that cannot be read where Spark is looks for them
+        itself.
+        """
+        ...
+
     def commits(self, version: int) -> Iterator[TableCommit]:
         """Yield commits from ``version`` back, as far as the log and `COMMITS_MAX` reach.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tideline.contract.evolution import AS_THE_SOURCE, COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.partition_fields import PartitionField
@@ -93,6 +93,6 @@ class TableMode(Protocol):
         """
         ...
 
-    def live(self) -> Column:
-        """Return the condition for target rows that represent a row now in the source."""
+    def live(self) -> str:
+        """Return SQL: the condition for target rows that represent a row now in the source."""
         ...

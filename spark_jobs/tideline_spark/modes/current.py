@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from tideline_spark import parts
-from tideline_spark.fill import fill_moved, initial_rows, twins
+from tideline_spark.fill import columns_of_moved, fill_moved, initial_rows, keys_before, twins
 from tideline_spark.fold import Shape, fold
 from tideline_spark.formats.state import RowCounts
 from tideline_spark.modes.base import Work
@@ -32,7 +31,8 @@ class Current:
             return work.create(VIEW)
         from_target = shape.moved and bool(shape.fillable)
         if from_target:
-            folded = fill_moved(folded, target.rows(), shape)
+            held = target.rows_of(columns_of_moved(shape), [], keys_before(folded, shape))
+            folded = fill_moved(folded, held, shape)
         drop_twins(work, folded, shape)
         folded.createOrReplaceTempView(VIEW)
         dropped = [name for name in table.dropped if name in work.snapshot.schema.names]
@@ -41,8 +41,8 @@ class Current:
         still = work.local and not from_target
         return work.merge(rows, still=still)
 
-    def live(self) -> Column:
-        return F.lit(True)
+    def live(self) -> str:
+        return "true"
 
 
 def shape_of(work: Work) -> Shape:
@@ -67,9 +67,7 @@ def drop_twins(work: Work, folded: DataFrame, shape: Shape) -> None:
     table = work.table
     if not (work.damage and parts.has_dump(table)):
         return
-    held = work.target.rows()
-    for bound in key_bounds(table):
-        held = held.where(bound)
+    held = work.target.rows_of(table.schema.key, key_bounds(table))
     found = twins(folded, held, shape)
     if found.isEmpty():
         return

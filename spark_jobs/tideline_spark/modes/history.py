@@ -6,10 +6,10 @@ applied overwrites the same versions with themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from tideline.contract.evolution import filled_since
 from tideline.contract.part import SEQ
@@ -18,7 +18,7 @@ from tideline_spark.formats.state import RowCounts
 from tideline_spark.formats.statements import RowClause, RowMerge, of_source, of_target
 from tideline_spark.modes.base import Work
 from tideline_spark.modes.versioned import ends_row, first_end, same_rows, versions_of
-from tideline_spark.schemas import WAREHOUSE_COLUMNS
+from tideline_spark.schemas import WAREHOUSE_COLUMNS, quote
 from tideline_spark.schemas import column as col
 from tideline_spark.version_context import CURRENT, FROM, FROM_SEQ, TO, TO_SEQ
 
@@ -33,7 +33,7 @@ class History:
     def commit(self, work: Work) -> RowCounts | None:
         table = work.table
         added_at = filled_since(table, work.stands)
-        found = versions_of(work, None if table.create else _open_at(work), added_at)
+        found = versions_of(work, None if table.create else partial(_open_at, work), added_at)
         rows = found.withColumn(CURRENT, col(TO_SEQ).isNull()).select(
             *(col(name) for name in _columns(table))
         )
@@ -43,8 +43,8 @@ class History:
             return work.create(_VIEW)
         return work.merge(_merge(table, added_at))
 
-    def live(self) -> Column:
-        return col(CURRENT)
+    def live(self) -> str:
+        return quote(CURRENT)
 
 
 def _columns(table: TablePlan) -> list[str]:
@@ -52,18 +52,16 @@ def _columns(table: TablePlan) -> list[str]:
     return [*table.schema.column_names, *own]
 
 
-def _open_at(work: Work) -> DataFrame:
-    """Return the versions that were open where the plan begins, as they were then.
+def _open_at(work: Work, bounds: Sequence[str], keys: DataFrame) -> DataFrame:
+    """Return the versions of ``keys`` that were open where the plan begins, as they were then.
 
     In a target that stands there these are the open ones; sequences identify a version that another
     run of a plan from the same start has closed or opened since.
     """
-    table = work.table
-    start = F.lit(table.from_seq)
-    still_open = col(TO_SEQ).isNull() | (col(TO_SEQ) > start)
-    held = work.target.rows().where((col(FROM_SEQ) <= start) & still_open)
-    names = [*table.schema.column_names, *WAREHOUSE_COLUMNS, FROM_SEQ, FROM]
-    return held.select(*(col(name) for name in names))
+    start, ended = work.table.from_seq, quote(TO_SEQ)
+    still_open = (f"{quote(FROM_SEQ)} <= {start}", f"({ended} IS NULL OR {ended} > {start})")
+    names = [*work.table.schema.column_names, *WAREHOUSE_COLUMNS, FROM_SEQ, FROM]
+    return work.target.rows_of(names, [*still_open, *bounds], keys)
 
 
 def _merge(table: TablePlan, added_at: Mapping[str, int]) -> RowMerge:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
+from collections.abc import Sequence
+from functools import partial
+
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from tideline.contract.part import SEQ, TS
@@ -11,7 +14,7 @@ from tideline_spark.formats.state import RowCounts
 from tideline_spark.formats.statements import RowClause, RowMerge, of_source, of_target
 from tideline_spark.modes.base import Work
 from tideline_spark.modes.versioned import ends_row, first_end, same_rows, versions_of
-from tideline_spark.schemas import WAREHOUSE_COLUMNS
+from tideline_spark.schemas import WAREHOUSE_COLUMNS, quote
 from tideline_spark.schemas import column as col
 from tideline_spark.version_context import FROM, FROM_SEQ, TO, TO_SEQ
 from tideline_spark.working_columns import RANK
@@ -29,22 +32,22 @@ class SoftDeletes:
 
     def commit(self, work: Work) -> RowCounts | None:
         table = work.table
-        found = versions_of(work, None if table.create else _live_rows(work))
+        found = versions_of(work, None if table.create else partial(_live_rows, work))
         _last(found, table).createOrReplaceTempView(_VIEW)
         work.before_commit()
         if table.create:
             return work.create(_VIEW)
         return work.merge(_merge(table))
 
-    def live(self) -> Column:
-        return ~col(DELETED)
+    def live(self) -> str:
+        return f"NOT {quote(DELETED)}"
 
 
-def _live_rows(work: Work) -> DataFrame:
+def _live_rows(work: Work, bounds: Sequence[str], keys: DataFrame) -> DataFrame:
     names = [*work.table.schema.column_names, *WAREHOUSE_COLUMNS]
-    held = work.target.rows().where(~F.coalesce(col(DELETED), F.lit(False)))
-    named = held.select(*(col(name) for name in names))
-    return named.withColumn(FROM_SEQ, col(SEQ)).withColumn(FROM, col(TS))
+    live = f"NOT coalesce({quote(DELETED)}, false)"
+    held = work.target.rows_of(names, [live, *bounds], keys)
+    return held.withColumn(FROM_SEQ, col(SEQ)).withColumn(FROM, col(TS))
 
 
 def _last(versions: DataFrame, table: TablePlan) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -20,14 +20,16 @@ from tideline_spark.version_context import FROM_SEQ, VersionContext
 from tideline_spark.versions import versions
 from tideline_spark.working_columns import RANK
 
+OpenRows = Callable[[Sequence[str], DataFrame], DataFrame]
+"""Returns the target's open rows within conditions and of keys, a row for each: the table's
+columns, those of `schemas.WAREHOUSE_COLUMNS`, ``_tl_valid_from`` and ``_tl_valid_from_seq``."""
+
 
 def versions_of(
-    work: Work, open_rows: DataFrame | None, added_at: Mapping[str, int] | None = None
+    work: Work, open_rows: OpenRows | None, added_at: Mapping[str, int] | None = None
 ) -> DataFrame:
     """Return the versions that the plan makes or ends, from the target's ``open_rows`` (or None).
-
-    ``open_rows`` have the table's columns, those of `schemas.WAREHOUSE_COLUMNS`, ``_tl_valid_from``
-    and ``_tl_valid_from_seq``. ``added_at`` as in `versions.VersionContext`.
+    ``added_at`` as in `versions.VersionContext`.
     """
     table = work.table
     changes = work.changes.where(col(SEQ) > F.lit(table.start_seq))
@@ -47,25 +49,24 @@ def versions_of(
     return versions(changes, seeds, context)
 
 
-def _touched(work: Work, changes: DataFrame, open_rows: DataFrame) -> DataFrame:
+def _touched(work: Work, changes: DataFrame, open_rows: OpenRows) -> DataFrame:
     """Return the open rows of the keys in ``changes``, one per key even in a damaged target.
 
     A sequence above the applied one is damage: such a row must not come after the changes.
     """
     table = work.table
-    for bound in (*key_bounds(table), *partition_bounds(work.partitions)):
-        open_rows = open_rows.where(bound)
+    bounds = [*key_bounds(table), *partition_bounds(work.partitions)]
     keys = occurrences(changes, Shape(table.schema, moved=parts.has_moves(table)))
     names = list(table.schema.key)
     wanted = keys.select(*(col(name) for name in names)).distinct()
-    found = open_rows.join(wanted, names, "left_semi")
+    found = open_rows(bounds, wanted)
     newest = Window.partitionBy(*(col(name) for name in names)).orderBy(col(FROM_SEQ).desc())
     applied = F.lit(table.from_seq).cast("long")
     return (
         found.withColumn(RANK, F.row_number().over(newest))
         .where(col(RANK) == 1)
         .withColumn(SEQ, F.least(F.coalesce(col(SEQ), applied), applied))
-        .select(*(col(name) for name in open_rows.columns))
+        .select(*(col(name) for name in found.columns))
     )
 
 

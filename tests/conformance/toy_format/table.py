@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.errors import PySparkException
@@ -20,6 +20,7 @@ from tideline_spark.formats.base import TableFormat
 from tideline_spark.formats.state import RowCounts, TargetSnapshot, TargetVersion
 from tideline_spark.formats.statements import RowMerge
 from tideline_spark.schemas import column as col
+from tideline_spark.schemas import narrowed
 
 
 class ToyVersion(TargetVersion):
@@ -64,6 +65,11 @@ class ToyTarget:
     def rows(self, version: int | None = None) -> DataFrame:
         entry = self._log.newest() if version is None else self._log.entry(version)
         return self._table.rows(entry)
+
+    def rows_of(
+        self, columns: Sequence[str], where: Sequence[str], among: DataFrame | None = None
+    ) -> DataFrame:
+        return narrowed(self.rows(), columns, where, among)
 
     def commits(self, version: int) -> Iterator[TableCommit]:
         return self._log.commits(version)

@@ -8,11 +8,12 @@ import pytest
 
 from tests.fixtures.parts import schema_of
 from tideline.contract.errors import Misconfigured
+from tideline.contract.layout_rules import layout_problem
 from tideline.contract.modes import Mode
 from tideline.contract.partition_fields import PartitionField, Transform, parse_field
 from tideline.contract.planning.stops import Policy
 from tideline.contract.steps import ColumnStep, StepKind
-from tideline.contract.table_layout import TableLayout, layout_problem
+from tideline.contract.table_layout import TableLayout
 from tideline.settings import make_settings
 from tideline.settings.tables import TableSettings
 
@@ -79,7 +80,7 @@ def test_a_layout_of_both_kinds_and_transforms_is_icebergs_alone() -> None:
     both = TableLayout(("bucket(16, id)", "month(t)", "truncate(2, name)"), ("d", "name"))
     assert layout_problem(both, SCHEMA, Mode.CURRENT, "iceberg") is None
     problem = str(layout_problem(both, SCHEMA, Mode.CURRENT))
-    assert "bucket(16, id), which only Iceberg tables have: name columns, or set format" in problem
+    assert "bucket(16, id), which no Delta table has: name columns, or set format" in problem
     plain = TableLayout(("name",), ("d",))
     assert "exclude each other" in str(layout_problem(plain, SCHEMA, Mode.CURRENT))
     assert "partitioned by its batches" in str(layout_problem(both, SCHEMA, Mode.APPEND, "iceberg"))

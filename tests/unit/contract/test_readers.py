@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from tests.fixtures.parts import schema_of
+from tideline.contract.layout_rules import layout_problem
 from tideline.contract.modes import Mode
 from tideline.contract.planning.stops import Policy
 from tideline.contract.readers import READERS, Evidence, Feature, check_readers, lacking
 from tideline.contract.schema import parse_table
 from tideline.contract.steps import ColumnStep, StepKind
-from tideline.contract.table_layout import TableLayout, layout_problem
+from tideline.contract.table_layout import TableLayout
 from tideline.settings.tables import TableSettings, settings_of
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "LAYOUT.md"

@@ -67,6 +67,17 @@ class BigQueryAccess:
                 return log
             self._settle(log)
 
+    def ask(self, sql: str) -> Any:
+        """Run a query; return its rows as Google's iterator."""
+        # heavy: only pipelines with BigQuery tables need it
+        from google.cloud.bigquery import QueryJobConfig
+
+        config = QueryJobConfig(
+            maximum_bytes_billed=self.place.maximum_bytes_billed, labels=self.labels
+        )
+        with asking(f"to read rows of {self.name}"):
+            return self.client.query(sql, job_config=config).result()
+
     def make_log(self) -> CommitLog:
         """Make the table's dataset and log where they are not there; return the table as it is."""
         # heavy: only pipelines with BigQuery tables need it

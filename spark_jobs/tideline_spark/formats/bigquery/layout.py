@@ -11,6 +11,8 @@ from pyspark.sql import types
 
 from tideline.contract.change_log import BATCH
 from tideline.contract.errors import Misconfigured
+from tideline.contract.layout_rules import format_problem
+from tideline.contract.partition_fields import PartitionField, Transform
 from tideline.contract.table_layout import CLUSTERING_COLUMNS_MAX, TableLayout
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess
 from tideline_spark.formats.bigquery.types import bigquery_type
@@ -51,18 +53,23 @@ def laid_out(schema: types.StructType, layout: TableLayout, key: Collection[str]
     clauses = ""
     if layout.partition_by == _BATCHES:
         layout, key = TableLayout(), _BATCHES
-    if layout.partition_by:
-        clauses = f" PARTITION BY {_partition(schema, layout.partition_by)}"
+    if layout:
+        problem = format_problem(layout, "bigquery")
+        if problem is not None:
+            raise Misconfigured(problem, hint="docs/BIGQUERY.md")
+    for field in layout.fields:
+        clauses = f" PARTITION BY {_partition(schema, field)}"
     wanted = layout.cluster_by or tuple(key)
     names = [name for name in wanted if not isinstance(schema[name].dataType, _NOT_CLUSTERED)]
     names = names[:CLUSTERING_COLUMNS_MAX]
     return clauses + (f" CLUSTER BY {', '.join(map(DIALECT.quote, names))}" if names else "")
 
 
-def _partition(schema: types.StructType, names: tuple[str, ...]) -> str:
-    if len(names) == 1 and isinstance(schema[names[0]].dataType, types.DateType):
-        return DIALECT.quote(names[0])
-    raise Misconfigured(
-        f"BigQuery cannot partition a table by {', '.join(map(repr, names))}",
-        hint="name one column of dates in partition_by, or use cluster_by (docs/BIGQUERY.md)",
-    )
+def _partition(schema: types.StructType, field: PartitionField) -> str:
+    """Return the partitions' expression. A date is its own day."""
+    column, kind = DIALECT.quote(field.column), schema[field.column].dataType
+    dated = isinstance(kind, types.DateType)
+    if field.transform is Transform.IDENTITY or (dated and field.transform is Transform.DAY):
+        return column
+    part = field.transform.value.upper()
+    return f"{bigquery_type(kind)}_TRUNC({column}, {part})"

@@ -1,3 +1,4 @@
+# ruff: noqa: S608  statements are made of quoted names, literals and our own expressions
 """Reads rows of BigQuery into Spark: through Google's client into files, which Spark reads."""
 
 from __future__ import annotations
@@ -5,7 +6,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, types
 
 from tideline.warehouse.bigquery.client import asking
-from tideline_spark.formats.bigquery.access import BigQueryAccess
+from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess
 from tideline_spark.formats.bigquery.types import from_bigquery
+from tideline_spark.formats.statements import TARGET
 from tideline_spark.schemas import no_rows
 from tideline_spark.scratch import scratch_of
 
@@ -39,12 +41,25 @@ class Reading:
         read = session.read.parquet(str(path))
         return read.select(*(from_bigquery(one.name, one.dataType) for one in schema.fields))
 
+    def selected(self, schema: types.StructType, where: Sequence[str], past: str = "") -> DataFrame:
+        """Return the columns of ``schema`` of the rows that satisfy each condition of ``where``, in
+        BigQuery's SQL, of the table as it is or was in the ``past``, a clause."""
+        sql = selection(self._access.name.sql, schema, where, past)
+        return self.frame(self._access.ask(sql), schema)
+
     def _new_file(self) -> Path:
         if self._folder is None:
             place = scratch_of(self._access.session)
             self._folder = Path(tempfile.mkdtemp(prefix="tideline-read-", dir=place))
             weakref.finalize(self._access.session, shutil.rmtree, self._folder, ignore_errors=True)
         return self._folder / f"{len(list(self._folder.iterdir()))}.parquet"
+
+
+def selection(table: str, schema: types.StructType, where: Sequence[str], past: str = "") -> str:
+    """Return the query of `Reading.selected` of ``table``, a name in SQL."""
+    listed = ", ".join(map(DIALECT.quote, schema.names))
+    conditions = f" WHERE {' AND '.join(where)}" if where else ""
+    return f"SELECT {listed} FROM {table} AS {TARGET}{past}{conditions}"
 
 
 def _written(path: Path, batches: Iterable[pa.RecordBatch], schema: types.StructType) -> int:

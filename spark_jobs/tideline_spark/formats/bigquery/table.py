@@ -7,11 +7,11 @@ the table in BigQuery, in the same commit as the applied number.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, types
 
 from tideline.contract.errors import InvariantBroken, Misconfigured
 from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
@@ -36,7 +36,8 @@ from tideline_spark.formats.bigquery.version import (
     columns_of,
 )
 from tideline_spark.formats.state import RowCounts, TargetSnapshot, TargetVersion
-from tideline_spark.formats.statements import RowMerge
+from tideline_spark.formats.statements import SOURCE, RowMerge, of_source, of_target
+from tideline_spark.schemas import no_rows
 
 _OURS = "tideline."
 
@@ -76,13 +77,31 @@ class BigQueryTarget:
             raise InvariantBroken(f"version {version} of {name} is not in its log")
         at = 1_000 * ended_ms(client, commit) if commit.job else commit.at_us
         columns = commit.entry.columns
-        listed = ", ".join(map(DIALECT.quote, columns))
         moment = datetime.fromtimestamp(at / 1_000_000, UTC).isoformat()
-        relation = f"{name.sql} FOR SYSTEM_TIME AS OF TIMESTAMP {DIALECT.literal(moment)}"
-        sql = f"SELECT {listed} FROM {relation}"
-        with asking(f"to read rows of {name}"):
-            found = client.query(sql).result()
-        return self._reading.frame(found, columns_from_json(columns))
+        past = f" FOR SYSTEM_TIME AS OF TIMESTAMP {DIALECT.literal(moment)}"
+        return self._reading.selected(columns_from_json(columns), (), past)
+
+    def rows_of(
+        self, columns: Sequence[str], where: Sequence[str], among: DataFrame | None = None
+    ) -> DataFrame:
+        """See `Target`."""
+        log, name = self._access.read(), self._access.name
+        if log.table is None or not log.exists:
+            raise InvariantBroken(f"the table {name} is gone")
+        known = columns_of(log)
+        schema = types.StructType([known[one] for one in columns])
+        conditions = [f"({DIALECT.expression(one)})" for one in where]
+        if among is None:
+            return self._reading.selected(schema, conditions)
+        with staged(self._access, among) as keys:
+            if not keys.rows:
+                return no_rows(self._session, schema)
+            same = " AND ".join(
+                f"{DIALECT.expression(of_target(one))} = {DIALECT.expression(of_source(one))}"
+                for one in among.columns
+            )
+            found = f"EXISTS (SELECT 1 FROM {keys.sql} AS {SOURCE} WHERE {same})"
+            return self._reading.selected(schema, [*conditions, found])
 
     def commits(self, version: int) -> Iterator[TableCommit]:
         """See `Target`."""

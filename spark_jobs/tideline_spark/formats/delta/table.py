@@ -7,7 +7,7 @@ the caller checks the rest.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,9 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from tideline.cluster_spark import is_cluster
 from tideline.contract.errors import Misconfigured
 from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
+from tideline.contract.layout_rules import format_problem
 from tideline.contract.plan import CommitMetadata, TablePlan
 from tideline.contract.readers import NEEDS_MAPPING, Feature
-from tideline.contract.table_layout import NO_LAYOUT, TableLayout, format_problem
+from tideline.contract.table_layout import NO_LAYOUT, TableLayout
 from tideline.contract.target_properties import DEFAULT_FORMAT
 from tideline.warehouse.delta.log import DELETION_VECTORS, LOG_FOLDER
 from tideline_spark.formats.delta.access import MAPPING, DeltaAccess
@@ -28,7 +29,7 @@ from tideline_spark.formats.delta.version import DeltaVersion
 from tideline_spark.formats.session_settings import setting
 from tideline_spark.formats.state import RowCounts, TargetSnapshot, TargetVersion
 from tideline_spark.formats.statements import RowMerge, listed_properties, set_property
-from tideline_spark.schemas import quote
+from tideline_spark.schemas import narrowed, quote
 
 _MATERIALIZED = "spark.databricks.delta.merge.materializeSource"
 _REPARTITIONED = "spark.databricks.delta.merge.repartitionBeforeWrite.enabled"
@@ -78,6 +79,12 @@ class DeltaTarget:
             return self._session.table(self._access.name)
         reader = self._session.read.format("delta").option("versionAsOf", version)
         return reader.load(self._path)
+
+    def rows_of(
+        self, columns: Sequence[str], where: Sequence[str], among: DataFrame | None = None
+    ) -> DataFrame:
+        """See `Target`."""
+        return narrowed(self.rows(), columns, where, among)
 
     def commits(self, version: int) -> Iterator[TableCommit]:
         """See `Target`."""

@@ -7,7 +7,7 @@ is not made where that is enough; of two that read the same state, the later one
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -45,7 +45,7 @@ from tideline_spark.formats.statements import (
     of_source,
     set_property,
 )
-from tideline_spark.schemas import quote
+from tideline_spark.schemas import narrowed, quote
 
 _OURS = "tideline."
 _VERSION = "format-version"
@@ -98,6 +98,12 @@ class IcebergTarget:
         if found is metadata.current and metadata.columns_changed(found.schema_id):
             return as_readers_see(rows, metadata, self._access.spark_schema(table))
         return rows
+
+    def rows_of(
+        self, columns: Sequence[str], where: Sequence[str], among: DataFrame | None = None
+    ) -> DataFrame:
+        """See `Target`."""
+        return narrowed(self.rows(), columns, where, among)
 
     def commits(self, version: int) -> Iterator[TableCommit]:
         """See `Target`."""
