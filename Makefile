@@ -25,7 +25,7 @@ $(READY): pyproject.toml $(wildcard requirements/*.txt) scripts/setup
 servers: $(READY)
 	@$(BIN)/python -m devtools.services.prepare --no-archive --with mariadb --with mysql --with bigquery
 
-demo: setup ## the main job on a sample shop, live; SOURCE=mariadb, STORAGE=files, TARGET=iceberg, STAY=1 stays up without a terminal
+demo: setup ## the main job on a sample shop, live; SOURCE=mariadb, STORAGE=files, TARGET=iceberg or bigquery, STAY=1 stays up without a terminal
 	@$(BIN)/python -m devtools demo $(if $(SOURCE),--source $(SOURCE)) $(if $(STORAGE),--storage $(STORAGE)) $(if $(TARGET),--target $(TARGET)) $(if $(STAY),--stay)
 
 cluster: setup ## a standalone Spark cluster on loopback, until Ctrl-C; WORKERS=…, PORT=… and FOLDER=… set it

@@ -33,7 +33,11 @@ KEEP = "make demo STAY=1, or python -m devtools demo --stay"
 PROJECT = Path(__file__).resolve().parents[2]
 STORAGES: Mapping[Storage, str] = {"s3": "an S3 server, ", "files": ""}
 """Where store and warehouse may lie, and what runs for it."""
-TARGETS: Mapping[TableFormatName, str] = {"delta": "Delta", "iceberg": "Iceberg"}
+TARGETS: Mapping[TableFormatName, str] = {
+    "delta": "Delta",
+    "iceberg": "Iceberg",
+    "bigquery": "an emulator of BigQuery",
+}
 """The formats that the warehouse's tables may have."""
 
 
@@ -53,7 +57,7 @@ def run(
     place = _chosen(storage, STORAGES, "storage")
     table_format = _chosen(target, TARGETS, "target")
     others = f"PostgreSQL for Airflow, Valkey, {STORAGES[place]}Airflow"
-    others += f", Spark with {TARGETS[table_format]}"
+    others += f", Spark with {TARGETS[table_format]}" if table_format != "bigquery" else ", Spark"
     screen.scene(f"the stage: {database.title} for the shop, {others}")
     java_home()
     plain = place == "files" and table_format == "delta"

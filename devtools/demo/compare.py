@@ -9,7 +9,7 @@ on both sides. One table at a time is held in memory.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,12 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 
+from devtools.demo.bigquery_tables import read_bigquery
 from devtools.demo.databases.base import SourceTable, Texts
 from devtools.demo.databases.choose import of_url, tables
 from tideline.contract.layout import table_path
 from tideline.contract.schema import parse_table
-from tideline.contract.target_url import ICEBERG
 from tideline.settings import Warehouse, load_settings
+from tideline.settings.table_formats import TableFormatName
 from tideline.warehouse.access import storage_options
 from tideline.warehouse.delta.reader import delta_table
 from tideline.warehouse.iceberg.client import find_table
@@ -125,7 +126,7 @@ def compare(dsn: str, place: Warehouse, names: Sequence[str]) -> Comparison:
 def compare_table(dsn: str, place: Warehouse, table: str) -> ComparedTable:
     source = of_url(dsn).read_table(dsn, table)
     url = table_path(place.root(place.format), parse_table(table))
-    rows = _read_iceberg(place, url) if place.format == ICEBERG else _read_delta(place, url)
+    rows = _READERS[place.format](place, url)
     if rows is None:
         differences = _Differences(table)
         differences.add_whole("is not in the warehouse")
@@ -142,6 +143,13 @@ def _read_delta(place: Warehouse, url: str) -> pa.Table | None:
 def _read_iceberg(place: Warehouse, url: str) -> pa.Table | None:
     table = find_table(place, identifier_of(url))
     return None if table is None else table.scan().to_arrow()
+
+
+_READERS: Mapping[TableFormatName, Callable[[Warehouse, str], pa.Table | None]] = {
+    "delta": _read_delta,
+    "iceberg": _read_iceberg,
+    "bigquery": read_bigquery,
+}
 
 
 def read_warehouse(url: str, options: Mapping[str, str]) -> pa.Table:

@@ -14,14 +14,14 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from tideline.contract.layout import table_path
 from tideline.contract.schema import TableId
-from tideline.settings import Warehouse
+from tideline.settings import Settings
 from tideline.warehouse.access import storage_options
 from tideline.warehouse.delta.reader import delta_table
 
 FAR_FUTURE = 2**62
 INVENTED = "INVENTED"
 NAMES = ("customers", "products", "coupons")
-"""The tables that ``damage_warehouse`` changes."""
+"""The tables that ``damage_delta`` changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,9 @@ class Damage:
     invented: int
 
 
-def damage_warehouse(place: Warehouse, schema: str) -> Damage:
+def damage_delta(settings: Settings, schema: str) -> Damage:
     """Damage the tables of ``schema`` named in `NAMES`; return the numbers of damaged rows."""
+    place = settings.warehouse_storage
     customers, products, coupons = (
         delta_table(table_path(place.url, TableId(schema, name)), storage_options(place))
         for name in NAMES

@@ -7,13 +7,14 @@ under it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from devtools.demo.bigquery_tables import damage_bigquery
 from devtools.demo.compare import Comparison, compare
 from devtools.demo.damage import NAMES as DAMAGED
-from devtools.demo.damage import damage_warehouse
+from devtools.demo.damage import Damage, damage_delta
 from devtools.demo.damage_iceberg import damage_iceberg
 from devtools.demo.databases.choose import tables
 from devtools.demo.runs import DagRuns
@@ -27,6 +28,8 @@ from tideline.contract.position import SourcePosition
 from tideline.contract.receipt import Receipt, TableReceipt, decode_receipt
 from tideline.contract.request import TableProgress
 from tideline.control import ControlClient
+from tideline.settings import Settings
+from tideline.settings.table_formats import TableFormatName
 from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import ObjectStore, open_store
 
@@ -36,6 +39,11 @@ CATCH_UP_S = 60.0
 CAUGHT_UP = 0.97
 """The share of the transactions that should have been tried by now."""
 REPAIR_CHUNK_ROWS = 5_000
+_DAMAGES: Mapping[TableFormatName, Callable[[Settings, str], Damage]] = {
+    "delta": damage_delta,
+    "iceberg": damage_iceberg,
+    "bigquery": damage_bigquery,
+}
 
 
 class Scenes:
@@ -113,10 +121,7 @@ class Scenes:
         screen, stage = self._screen, self._stage
         screen.scene("rows of the warehouse are damaged on purpose")
         schema = stage.database.schema
-        if stage.target == "iceberg":
-            damage = damage_iceberg(stage.settings, schema)
-        else:
-            damage = damage_warehouse(stage.settings.warehouse_storage, schema)
+        damage = _DAMAGES[stage.target](stage.settings, schema)
         screen.say(
             f"{damage.changed} rows overwritten, {damage.deleted} deleted,"
             f" {damage.invented} invented, in {', '.join(DAMAGED)}"

@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
+from devtools.bigquery.service import BigQueryService
 from devtools.demo.databases.base import CAPTURE_USER, ShopDatabase
 from devtools.demo.databases.choose import create_shop
 from devtools.demo.databases.postgres import start_with_database
@@ -36,6 +37,8 @@ from tideline.settings import Settings, load_settings
 from tideline.settings.table_formats import TableFormatName
 
 PIPELINE = "shop"
+PROJECT = "tideline-demo"
+"""The project of the emulator of BigQuery."""
 FLUSH_INTERVAL_S = 5.0
 AIRFLOW_TIMEOUT_S = 1_000.0
 POLL_S = 0.2
@@ -61,6 +64,7 @@ class DemoStage:
         self.metadata = PostgresServer(self.folder, settings=NOT_DURABLE, name="metadata")
         self.valkey = ValkeyServer(self.folder)
         self.s3 = S3Server(self.folder) if storage == "s3" else None
+        self.bigquery = BigQueryService(self.folder) if target == "bigquery" else None
         self._pool = ThreadPoolExecutor(max_workers=3, thread_name_prefix="stage")
         self._worker: Child | None = None
         self._traffic: Child | None = None
@@ -84,8 +88,9 @@ class DemoStage:
             self._pool.submit(start_with_database, self.metadata, "airflow"),
             self._pool.submit(self.valkey.start),
         ]
-        if self.s3 is not None:
-            starting.append(self._pool.submit(self.s3.start))
+        for more in (self.s3, self.bigquery):
+            if more is not None:
+                starting.append(self._pool.submit(more.start))
         for server in starting:
             server.result()
 
@@ -187,8 +192,9 @@ class DemoStage:
             ending.callback(self.metadata.remove)
             ending.callback(self.source.remove)
             ending.callback(self.valkey.stop)
-            if self.s3 is not None:
-                ending.callback(self.s3.stop)
+            for more in (self.s3, self.bigquery):
+                if more is not None:
+                    ending.callback(more.stop)
             ending.callback(self._pool.shutdown)
             ending.callback(self._stop_airflow)
             for child in (self._worker, self._traffic):
@@ -242,6 +248,10 @@ class DemoStage:
             values["warehouse"]["format"] = "iceberg"
             url = f"sqlite:///{self.folder / 'catalog.db'}"
             values["warehouse.iceberg"] = {"catalog": "jdbc", "url": url}
+        if self.bigquery is not None:
+            values["warehouse"]["format"] = "bigquery"
+            endpoint = self.bigquery.endpoint
+            values["warehouse.bigquery"] = {"project": PROJECT, "endpoint": endpoint}
         lines = [f"pipeline = {json.dumps(PIPELINE)}"]
         for section, keys in values.items():
             lines += ["", f"[{section}]", *toml_lines(keys)]

@@ -2,7 +2,7 @@
 
 It has an environment of its own in the cache, with what ``requirements/bigquery.txt`` locks: its
 DuckDB is a certain one, and its other packages are older than ours. It is wrong in places that
-tests of a warehouse rest on; they use it through ``tests/support/bigquery/front.py`` alone.
+tests of a warehouse rest on; they use it through ``devtools/bigquery/front.py`` alone.
 """
 
 from __future__ import annotations

@@ -365,3 +365,24 @@ def test_whole_merges_run_on_it(
         "append": 5,
     }[mode]
     assert len(rows) == found
+
+
+def test_a_key_that_changed_brings_its_values(
+    place: Warehouse, spark: SparkSession, tmp_path: Path
+) -> None:
+    """What the log does not carry is in the target, under the old key."""
+    history = History(tmp_path, place=place)
+    history.commit(Shaped(schema_of(T, {"id": "int32", "v": "string", "w": "string"}, ["id"])))
+    history.commit(*(Row(T, "c", {"id": key, "v": f"v{key}", "w": "w"}) for key in (1, 2, 3)))
+    history.merge(spark)
+    moved = {"id": 7, "v": None, "w": "new"}
+    history.commit(
+        Row(T, "u", moved, before={"id": 1}, unchanged=("v",)),
+        Row(T, "u", {"id": 2, "v": None, "w": "x"}, unchanged=("v",)),
+        Row(T, "d", {"id": 3}),
+    )
+    assert [one.outcome for one in history.merge(spark).tables] == [Outcome.APPLIED]
+    target = registry.open_target(spark.newSession(), history.target(T))
+    rows = sorted((row["id"], row["v"], row["w"]) for row in target.rows().collect())
+    assert rows == [(2, "v2", "x"), (7, "v1", "new")]
+    assert history.plan().nothing_to_do

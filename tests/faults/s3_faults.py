@@ -20,8 +20,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from obstore.store import S3Store
 
+from devtools.services.http_service import HttpService, QuietHandler
 from devtools.services.s3 import REGION, S3Server
-from tests.support.http_service import HttpService, QuietHandler
 
 Kind = Literal["put", "create", "get", "head", "list", "delete"]
 Answer = tuple[int, list[tuple[str, str]], bytes]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from wasmtime import Config, Engine, Module
 
+from devtools.bigquery.zetasql_service import compiled
 from tests.support.bigquery.analyzer import Analyzer, Refused
-from tests.support.bigquery.zetasql_service import compiled
 
 CATALOG = {
     "shop.orders": {

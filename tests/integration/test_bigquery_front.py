@@ -9,8 +9,8 @@ import requests
 from google.api_core import exceptions
 from google.cloud import bigquery
 
+from devtools.bigquery.front import Call, Fault
 from tests.fixtures.bigquery import Dataset
-from tests.support.bigquery.front import Call, Fault
 from tests.support.bigquery.load_jobs import load
 
 SEVERAL_ROWS = "UPDATE/MERGE must match at most one source row for each target row"

@@ -17,7 +17,7 @@ from zetasql.wasi._pb2.zetasql.proto import simple_catalog_pb2 as catalogs
 from zetasql.wasi._pb2.zetasql.public import options_pb2 as public
 from zetasql.wasi._pb2.zetasql.public import type_pb2 as types
 
-from tests.support.bigquery.language import (
+from devtools.bigquery.language import (
     INT64_NAMES,
     SYSTEM_VARIABLES,
     kind_of,
@@ -27,7 +27,7 @@ from tests.support.bigquery.language import (
     statements_in,
     unwrapped,
 )
-from tests.support.bigquery.zetasql_service import ZetaSqlError, zetasql_service
+from devtools.bigquery.zetasql_service import ZetaSqlError, zetasql_service
 
 _BOOL = types.TypeProto(type_kind=types.TYPE_BOOL)
 _STRING = types.TypeProto(type_kind=types.TYPE_STRING)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from devtools.services.http_service import HttpService, QuietHandler
 from tests.fixtures.aws_identities import INSTANCE, TOKEN, WEB, WEB_TOKEN, AwsIdentities
-from tests.support.http_service import HttpService, QuietHandler
 from tideline.catalog import glue
 from tideline.catalog.glue import GlueCatalog
 from tideline.settings import make_settings

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from tests.support.http_service import HttpService, QuietHandler
+from devtools.services.http_service import HttpService, QuietHandler
 from tideline.settings import Store
 
 BUCKET = "bucket"

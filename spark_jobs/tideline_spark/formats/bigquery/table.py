@@ -37,6 +37,7 @@ from tideline_spark.formats.bigquery.version import (
 )
 from tideline_spark.formats.state import RowCounts, TargetSnapshot, TargetVersion
 from tideline_spark.formats.statements import SOURCE, RowMerge, of_source, of_target
+from tideline_spark.schemas import column as col
 from tideline_spark.schemas import no_rows
 
 _OURS = "tideline."
@@ -216,7 +217,10 @@ class BigQueryTarget:
     def _merge(
         self, log: CommitLog, rows: RowMerge, commit_metadata: CommitMetadata, *, moves: bool
     ) -> RowCounts:
-        with staged(self._access, self._session.table(rows.source)) as found:
+        text, given = rows.sql(rows.source), self._session.table(rows.source)
+        # What only Spark's own steps need has no type in BigQuery.
+        read = [name for name in given.columns if of_source(name) in text]
+        with staged(self._access, given.select(*map(col, read))) as found:
             translated = replace(DIALECT.merge(rows), source=found.sql)
             sql = translated.sql(self._access.name.sql, "")
             job = self._commit(log, [sql], commit_metadata, "MERGE", moves=moves)

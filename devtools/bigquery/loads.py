@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.support.bigquery.answers import JobError, unsupported
-from tests.support.bigquery.emulator import Emulator
-from tests.support.bigquery.statements import known
+from devtools.bigquery.answers import JobError, unsupported
+from devtools.bigquery.emulator import Emulator
+from devtools.bigquery.statements import known
 
 _TYPES: tuple[tuple[Any, str], ...] = (
     (pa.types.is_integer, "INTEGER"),

@@ -8,7 +8,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support.bigquery.answers import HttpError
+from devtools.bigquery.answers import HttpError
 
 _RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 _BOUNDARY = re.compile(r'boundary="?([^";]+)"?')

@@ -10,7 +10,7 @@ from zetasql.wasi._pb2.zetasql.local_service import local_service_pb2 as calls
 from zetasql.wasi._pb2.zetasql.proto import options_pb2 as analysis
 from zetasql.wasi._pb2.zetasql.public import options_pb2 as public
 
-from tests.support.bigquery.zetasql_service import zetasql_service
+from devtools.bigquery.zetasql_service import zetasql_service
 
 SYSTEM_VARIABLES = {
     "dataset_id": "STRING",

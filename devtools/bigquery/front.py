@@ -21,11 +21,11 @@ from google.api_core.client_options import ClientOptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 
-from tests.support.bigquery.answers import HttpError, JobError, failed, unsupported
-from tests.support.bigquery.emulator import Emulator
-from tests.support.bigquery.jobs import Job, Jobs
-from tests.support.bigquery.uploads import Upload, Uploads, parts
-from tests.support.http_service import HttpService, QuietHandler
+from devtools.bigquery.answers import HttpError, JobError, failed, unsupported
+from devtools.bigquery.emulator import Emulator
+from devtools.bigquery.jobs import Job, Jobs
+from devtools.bigquery.uploads import Upload, Uploads, parts
+from devtools.services.http_service import HttpService, QuietHandler
 
 _API = "/bigquery/v2/projects/"
 

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.bigquery.answers import HttpError, JobError, unsupported
+from devtools.bigquery.answers import HttpError, JobError, unsupported
 
 _API = "/bigquery/v2/projects"
 _PREFIXES = ("Query execution failed: ", "Invalid Input Error: ")

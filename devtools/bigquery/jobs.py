@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.bigquery.answers import HttpError, JobError, unsupported
-from tests.support.bigquery.emulator import Emulator
-from tests.support.bigquery.loads import Load
-from tests.support.bigquery.merge_counts import KINDS
-from tests.support.bigquery.statements import Script
+from devtools.bigquery.answers import HttpError, JobError, unsupported
+from devtools.bigquery.emulator import Emulator
+from devtools.bigquery.loads import Load
+from devtools.bigquery.merge_counts import KINDS
+from devtools.bigquery.statements import Script
 
 _DML = {
     "INSERT": "insertedRowCount",

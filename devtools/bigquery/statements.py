@@ -11,10 +11,10 @@ from typing import Any
 
 from zetasql.wasi._pb2.zetasql.parser import ast_enums_pb2 as enums
 
-from tests.support.bigquery.answers import JobError, unsupported
-from tests.support.bigquery.language import descendants, kind_of, parse, span
-from tests.support.bigquery.merge_counts import counting
-from tests.support.bigquery.zetasql_service import ZetaSqlError
+from devtools.bigquery.answers import JobError, unsupported
+from devtools.bigquery.language import descendants, kind_of, parse, span
+from devtools.bigquery.merge_counts import counting
+from devtools.bigquery.zetasql_service import ZetaSqlError
 
 SEVERAL_ROWS = "UPDATE/MERGE must match at most one source row for each target row"
 _MATCHED = enums.ASTMergeWhenClauseEnums.MATCHED
