@@ -1,7 +1,9 @@
 """What the emulator lacks or has wrong in SQL, put into statements that it runs.
 
 BigQuery refuses a MERGE by which several source rows change one row of its target; the emulator
-changes it. A query in front of such a MERGE looks for them: it fails, and so does the job.
+changes it. A query in front of such a MERGE looks for them: it fails, and so does the job. And its
+DuckDB ends with an internal error at a MERGE with a clause NOT MATCHED BY SOURCE of which another
+one has a subquery: what such clauses do is a statement of its own, in front of the rest.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from devtools.bigquery.zetasql_service import ZetaSqlError
 
 SEVERAL_ROWS = "UPDATE/MERGE must match at most one source row for each target row"
 _MATCHED = enums.ASTMergeWhenClauseEnums.MATCHED
+_BY_SOURCE = enums.ASTMergeWhenClauseEnums.NOT_MATCHED_BY_SOURCE
+_UPDATE = enums.ASTMergeActionEnums.UPDATE
 _GUARD = (
     "SELECT ERROR('{message}') FROM (SELECT 1 FROM"
     " (SELECT *, ROW_NUMBER() OVER () AS _tideline_row FROM {target}) AS {name}"
@@ -124,8 +128,12 @@ class Script:
                     raise unsupported("UPDATE with FROM: write a MERGE")
                 if kind == "MergeStatement" and not self.alone:
                     place = span(node)
-                    if (guard := self._guard(node)) is not None:
-                        yield slice(place.start, place.start), f"{guard};\n"
+                    before = [self._guard(node), *self._by_source(node)]
+                    text = "".join(f"{one};\n" for one in before if one)
+                    yield slice(place.start, place.start), text
+                elif kind == "MergeWhenClause" and node.match_type == _BY_SOURCE:
+                    if not self.alone:
+                        yield span(node), ""
                 elif kind == "PrimaryKey":
                     yield self._with_comma(span(node)), ""
                 elif kind in ("SimpleType", "SimpleColumnSchema"):
@@ -151,6 +159,22 @@ class Script:
             "used": used,
         }
         return _GUARD.format(**values)
+
+    def _by_source(self, merge: Any) -> Iterator[str]:
+        """Yield a statement for each clause of rows that the source lacks, of which the first that
+        fits a row counts."""
+        table, name = self._text(merge.target_path), self._alias(merge)
+        source, same = self._text(merge.table_expression), self._text(merge.merge_condition)
+        lacking = f"NOT EXISTS(SELECT 1 FROM {source} WHERE ({same}))"
+        clauses = [one for one in merge.when_clauses.clause_list if one.match_type == _BY_SOURCE]
+        if len(clauses) > 1:
+            raise unsupported("several clauses of WHEN NOT MATCHED BY SOURCE")
+        for one in clauses:
+            when = self._text(one.search_condition) if one.HasField("search_condition") else "TRUE"
+            do = f"DELETE FROM {table} AS `{name}`"
+            if one.action.action_type == _UPDATE:
+                do = f"UPDATE {table} AS `{name}` SET {self._text(one.action.update_item_list)}"
+            yield f"{do} WHERE ({when}) AND {lacking}"
 
     def _assertion(self, node: Any) -> str:
         message = "'Assertion failed'"

@@ -3,43 +3,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
 from devtools.demo.damage import FAR_FUTURE, INVENTED, Damage
 from tideline.contract.schema import TableId
+from tideline.contract.types import parse_type
 from tideline.settings import Settings, Warehouse
 from tideline.warehouse.bigquery.client import BigQueryPlace, open_client
 from tideline.warehouse.bigquery.names import name_of
-
-if TYPE_CHECKING:
-    from google.cloud.bigquery import SchemaField
-
-_TEXTS = pa.map_(pa.string(), pa.string())
+from tideline.warehouse.bigquery.reader import open_bigquery
 
 
 def read_bigquery(place: Warehouse, url: str) -> pa.Table | None:
     """Read all rows of a table as Arrow; None where there is no table."""
-    # heavy: only the demo of BigQuery tables needs it
-    from google.api_core.exceptions import NotFound
-
-    client = open_client(BigQueryPlace.of(place))
-    try:
-        found = client.get_table(str(name_of(url)))
-    except NotFound:
+    reader = open_bigquery(url, place)
+    if reader is None:
         return None
-    rows = client.list_rows(found).to_arrow(create_bqstorage_client=False)
-    columns = {one.name: _as_declared(rows[one.name], one) for one in found.schema}
-    return pa.table(columns)
+    rows = open_client(BigQueryPlace.of(place)).list_rows(str(name_of(url)))
+    read = rows.to_arrow(create_bqstorage_client=False)
+    types = {one.name: one.type for one in reader.columns()}
+    return pa.table({name: as_declared(read[name], types[name]) for name in types})
 
 
-def _as_declared(column: Any, field: SchemaField) -> Any:
-    """Return a column with the digits that it was declared with, and pairs as a map."""
-    if field.mode == "REPEATED" and field.field_type in ("RECORD", "STRUCT"):
-        return column.cast(_TEXTS)
-    if field.precision is not None and field.mode != "REPEATED":
-        return column.cast(pa.decimal128(field.precision, field.scale or 0))
+def as_declared(column: Any, type_text: object) -> Any:
+    """Return a column with the digits of the logical type that ``type_text`` names, which Google's
+    client does not give it; pairs as a map."""
+    kind = column.type
+    if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
+        pairs = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], kind)
+        keys, values = pairs.values.flatten()
+        return pa.MapArray.from_arrays(pairs.offsets, keys, values)
+    if pa.types.is_decimal(kind):
+        logical = parse_type(str(type_text))
+        return column.cast(pa.decimal128(logical.precision, logical.scale))
     return column
 
 
@@ -51,18 +50,33 @@ def damage_bigquery(settings: Settings, schema: str) -> Damage:
     def name(table: str) -> str:
         return name_of(settings.target_url(TableId(schema, table))).sql
 
-    def run(sql: str) -> int:
-        return int(client.query(sql).result().num_dml_affected_rows or 0)
+    def run(sql: str) -> list[Any]:
+        return list(client.query(sql).result())
+
+    def each(statements: Mapping[tuple[str, str], str]) -> int:
+        rows = 0
+        for (table, where), statement in statements.items():
+            rows += run(f"SELECT COUNT(*) FROM {table} WHERE {where}")[0][0]
+            run(f"{statement} WHERE {where}")
+        return rows
 
     customers, products, coupons = map(name, ("customers", "products", "coupons"))
     damaged = "name = 'damaged', credit_limit = NULL"
-    changed = run(f"UPDATE {customers} SET {damaged} WHERE MOD(id, 400) = 7")
     cheap = f"price = 0.01, _tl_seq = {FAR_FUTURE}"
-    changed += run(f"UPDATE {products} SET {cheap} WHERE MOD(id, 100) = 3")
-    deleted = run(f"DELETE FROM {customers} WHERE MOD(id, 1000) = 11")
-    deleted += run(f"DELETE FROM {coupons} WHERE code LIKE 'WELCOME-1%'")
+    changed = each(
+        {
+            (customers, "MOD(id, 400) = 7"): f"UPDATE {customers} SET {damaged}",
+            (products, "MOD(id, 100) = 3"): f"UPDATE {products} SET {cheap}",
+        }
+    )
+    deleted = each(
+        {
+            (customers, "MOD(id, 1000) = 11"): f"DELETE FROM {customers}",
+            (coupons, "code LIKE 'WELCOME-1%'"): f"DELETE FROM {coupons}",
+        }
+    )
     columns = [one.name for one in client.get_table(coupons.replace("`", "")).schema]
     listed = ", ".join(f"`{one}`" for one in columns)
     values = ", ".join(f"'{INVENTED}'" if one == "code" else f"`{one}`" for one in columns)
-    invented = f"INSERT INTO {coupons} ({listed}) SELECT {values} FROM {coupons} LIMIT 1"
-    return Damage(changed, deleted, run(invented))
+    run(f"INSERT INTO {coupons} ({listed}) SELECT {values} FROM {coupons} LIMIT 1")
+    return Damage(changed, deleted, 1)

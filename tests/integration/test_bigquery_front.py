@@ -67,6 +67,35 @@ def test_a_script_merges_and_notes_what_is_applied(orders: Dataset) -> None:
     assert orders.rows("SELECT * FROM {d}.applied") == [("orders", 7)]
 
 
+@pytest.mark.parametrize(
+    ("clause", "left"),
+    [
+        ("DELETE", [(2, "c"), (4, "kept")]),
+        ("UPDATE SET name = UPPER(t.name)", [(2, "c"), (3, "GONE"), (4, "kept")]),
+    ],
+)
+def test_rows_that_the_source_lacks_are_changed_by_the_merge(
+    orders: Dataset, clause: str, left: list[tuple[object, ...]]
+) -> None:
+    """Beside a clause with a subquery, at which its emulator's DuckDB ends."""
+    run(orders, "INSERT {d}.orders (id, name) VALUES (4, 'kept')").result()
+    run(
+        orders,
+        """
+BEGIN TRANSACTION;
+MERGE {d}.orders AS t
+USING (SELECT id, name, ['name'] AS unknown FROM {d}.staged WHERE seq = 3) AS s ON t.id = s.id
+WHEN MATCHED THEN UPDATE SET name = CASE
+  WHEN ARRAY_LENGTH(ARRAY(SELECT x FROM UNNEST(s.unknown) AS x WHERE x IN UNNEST([t.name]))) > 0
+  THEN t.name ELSE s.name END
+WHEN NOT MATCHED BY TARGET THEN INSERT (id, name) VALUES (s.id, s.name)
+WHEN NOT MATCHED BY SOURCE AND t.name <> 'kept' THEN """
+        + clause
+        + ";\nCOMMIT TRANSACTION;",
+    ).result()
+    assert names(orders) == left
+
+
 def test_an_id_is_run_once(orders: Dataset) -> None:
     add = "INSERT {d}.orders (id, name) VALUES (9, 'more')"
     run(orders, add, "tideline-1").result()
