@@ -1,3 +1,4 @@
+# ruff: noqa: S608  statements are made of what a script has
 """What the emulator lacks or has wrong in SQL, put into statements that it runs.
 
 BigQuery refuses a MERGE by which several source rows change one row of its target; the emulator

@@ -1,3 +1,4 @@
+# ruff: noqa: S608  statements are made of constants
 """The stand-in for BigQuery does what BigQuery does, where its emulator does something else."""
 
 from __future__ import annotations
