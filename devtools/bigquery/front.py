@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from google.api_core.client_options import ClientOptions
 from google.auth.credentials import AnonymousCredentials
@@ -165,11 +165,16 @@ class BigQueryFront(HttpService):
             raise unsupported(f"pages of rows: {sorted(words)}")
         config = {"query": f"SELECT * FROM {table}", "useLegacySql": False}  # noqa: S608  a name
         done = self.emulator.run(project, {"query": config})
-        name = done["jobReference"]["jobId"]
-        query = "formatOptions.useInt64Timestamp=true"
-        _, text = self.emulator.send("GET", f"{_API}{project}/queries/{name}?{query}")
-        found = json.loads(text)
-        return _json({"rows": found.get("rows", []), "totalRows": found.get("totalRows", "0")})
+        place = f"{_API}{project}/queries/{done['jobReference']['jobId']}"
+        rows, query = [], "formatOptions.useInt64Timestamp=true"
+        while True:
+            _, text = self.emulator.send("GET", f"{place}?{query}")
+            found = json.loads(text)
+            rows += found.get("rows", [])
+            if not found.get("pageToken"):
+                return _json({"rows": rows, "totalRows": str(len(rows))})
+            page = {"pageToken": found["pageToken"]}
+            query = urlencode({"formatOptions.useInt64Timestamp": "true", **page})
 
 
 class _Handler(QuietHandler):

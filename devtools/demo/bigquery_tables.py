@@ -29,8 +29,8 @@ def read_bigquery(place: Warehouse, url: str) -> pa.Table | None:
 
 
 def as_declared(column: Any, type_text: object) -> Any:
-    """Return a column with the digits of the logical type that ``type_text`` names, which Google's
-    client does not give it; pairs as a map."""
+    """Return a column with the digits and the width of the type that ``type_text`` names, which
+    Google's client does not give it; pairs as a map."""
     kind = column.type
     if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
         pairs = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], kind)
@@ -39,7 +39,7 @@ def as_declared(column: Any, type_text: object) -> Any:
     if pa.types.is_decimal(kind):
         logical = parse_type(str(type_text))
         return column.cast(pa.decimal128(logical.precision, logical.scale))
-    return column
+    return column.cast(pa.float32()) if type_text == "float" else column
 
 
 def damage_bigquery(settings: Settings, schema: str) -> Damage:

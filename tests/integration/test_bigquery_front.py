@@ -97,6 +97,15 @@ WHEN NOT MATCHED BY SOURCE AND t.name <> 'kept' THEN """
     assert names(orders) == left
 
 
+def test_all_rows_of_a_long_table_are_listed(orders: Dataset) -> None:
+    """Its emulator answers ten thousand at once."""
+    many = "INSERT {d}.orders (id, name) SELECT x, 'n' FROM UNNEST(GENERATE_ARRAY(10, 25009)) AS x"
+    run(orders, many).result()
+    found = orders.client.list_rows(f"{orders.name}.orders")
+    assert len({row["id"] for row in found}) == 25_002
+    assert len(orders.rows("SELECT id FROM {d}.orders")) == 25_002
+
+
 def test_an_id_is_run_once(orders: Dataset) -> None:
     add = "INSERT {d}.orders (id, name) VALUES (9, 'more')"
     run(orders, add, "tideline-1").result()

@@ -31,6 +31,8 @@ def test_columns_have_the_digits_that_they_were_declared_with() -> None:
         "decimal128(12, 2)",
         [Decimal("1.50"), None],
     )
+    narrow = as_declared(pa.chunked_array([pa.array([0.10000000149011612])]), "float")
+    assert str(narrow.type) == "float"
     pairs = [[{"key": "rate", "value": "NaN"}], []]
     kind = pa.list_(pa.struct({"key": pa.string(), "value": pa.string()}))
     texts = as_declared(pa.chunked_array([pa.array(pairs, kind)]), "map<string,string>")
