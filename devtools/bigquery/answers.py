@@ -1,4 +1,4 @@
-"""What BigQuery's REST API answers when something fails, and a job's failure in it."""
+"""The answers of BigQuery's REST API when something fails, and a job's failure in it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """A stand-in for BigQuery: its REST API before an emulator, strict where that is lenient, and with
 the faults that a client has to live with.
 
-Jobs, uploads and results are its own (`Jobs`); tables and datasets are the emulator's. A request
-for what it does not model is answered by 501, which clients do not repeat. Whether BigQuery refuses
-a second job of an id when its upload begins or when it ends is not known here: it is when it ends.
+Jobs, uploads and results are its own (`StandInJobs`); tables and datasets are the emulator's. A
+request for what it does not model is answered by 501, which clients do not repeat. Whether BigQuery
+refuses a second job of an id when its upload begins or when it ends is not known here: it is when
+it ends.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from google.cloud import bigquery
 
 from devtools.bigquery.answers import HttpError, JobError, failed, unsupported
 from devtools.bigquery.emulator import Emulator
-from devtools.bigquery.jobs import Job, Jobs
+from devtools.bigquery.jobs import Job, StandInJobs
 from devtools.bigquery.uploads import Upload, Uploads, parts
 from devtools.services.http_service import HttpService, QuietHandler
 
 _API = "/bigquery/v2/projects/"
 
 
-class Fault(Enum):
-    """What goes wrong with one request."""
+class BigQueryFault(Enum):
+    """A way for one request to go wrong."""
 
     REQUEST_LOST = "the connection ends before the job was made"
     ANSWER_LOST = "the connection ends after the job ran"
@@ -58,11 +59,11 @@ class BigQueryFront(HttpService):
     def __init__(self, endpoint: str, folder: Path) -> None:
         super().__init__(_Handler)
         self.emulator = Emulator(endpoint)
-        self.jobs = Jobs(self.emulator, folder)
+        self.jobs = StandInJobs(self.emulator, folder)
         self.uploads = Uploads()
         self.calls: list[Call] = []
-        self._faults: deque[Fault] = deque()
-        self._read_faults: deque[Fault] = deque()
+        self._faults: deque[BigQueryFault] = deque()
+        self._read_faults: deque[BigQueryFault] = deque()
         self._polls: deque[int] = deque()
         self._turn = threading.Lock()
 
@@ -75,22 +76,22 @@ class BigQueryFront(HttpService):
             client_options=options,
         )
 
-    def fail_next(self, *faults: Fault) -> None:
+    def fail_next(self, *faults: BigQueryFault) -> None:
         """Have the next requests that make jobs meet ``faults``, one each, in this order."""
         self._faults.extend(faults)
 
-    def fail_reads(self, *faults: Fault) -> None:
+    def fail_reads(self, *faults: BigQueryFault) -> None:
         """Have the next requests for a job or its rows meet ``faults``, none of which is about a
         job's end."""
         self._read_faults.extend(faults)
 
     def keep_running(self, polls: int) -> None:
-        """Have the next job stay RUNNING, not applied, for ``polls`` polls; `Jobs.finish` ends it
-        without them."""
+        """Have the next job stay RUNNING, not applied, for ``polls`` polls; `StandInJobs.finish`
+        ends it without them."""
         self._polls.append(polls)
 
     @property
-    def unmet(self) -> list[Fault]:
+    def unmet(self) -> list[BigQueryFault]:
         """The faults that no request has met yet."""
         return [*self._faults, *self._read_faults]
 
@@ -100,14 +101,14 @@ class BigQueryFront(HttpService):
             fault = self._faults.popleft() if self._faults else None
             _refuse(fault)
             error = JobError("backendError", "Backend error, as a test asks for it")
-            failure = error if fault is Fault.JOB_FAILS else None
+            failure = error if fault is BigQueryFault.JOB_FAILS else None
             polls = self._polls.popleft() if self._polls else 0
             content = upload.content
             made = self.jobs.insert(project, upload.job, content, polls=polls, failure=failure)
             upload.answer = made
-            if fault is Fault.ANSWER_LOST:
+            if fault is BigQueryFault.ANSWER_LOST:
                 raise ConnectionError
-            if fault is Fault.INTERNAL_AFTER:
+            if fault is BigQueryFault.INTERNAL_AFTER:
                 raise HttpError(500, "internalError", "internalError, as a test asks for it")
             return made
 
@@ -268,9 +269,9 @@ class _Handler(QuietHandler):
         self._front.calls.append(Call(self.command, urlsplit(self.path).path, job_id))
 
 
-def _refuse(fault: Fault | None) -> None:
+def _refuse(fault: BigQueryFault | None) -> None:
     """Raise what a request meets that ``fault`` is for, if nothing comes of it."""
-    if fault is Fault.REQUEST_LOST:
+    if fault is BigQueryFault.REQUEST_LOST:
         raise ConnectionError
     if fault is not None and isinstance(fault.value, tuple):
         code, reason = fault.value

@@ -74,7 +74,7 @@ class Job:
         self.polls = max(0, self.polls - 1)
 
 
-class Jobs:
+class StandInJobs:
     """The jobs of an emulator; ``folder`` is for files that it reads."""
 
     def __init__(self, emulator: Emulator, folder: Path) -> None:

@@ -1,5 +1,5 @@
 # ruff: noqa: S608  statements are made of quoted names, literals and our own expressions
-"""How many rows a MERGE inserts, updates and deletes, as a query that runs before it: its emulator
+"""Counts the rows that a MERGE inserts, updates and deletes, by a query before it: its emulator
 does not count them."""
 
 from __future__ import annotations

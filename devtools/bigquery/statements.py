@@ -1,5 +1,5 @@
 # ruff: noqa: S608  statements are made of what a script has
-"""What the emulator lacks or has wrong in SQL, put into statements that it runs.
+"""Statements as the emulator can run them: what it lacks or has wrong in SQL is put into them.
 
 BigQuery refuses a MERGE by which several source rows change one row of its target; the emulator
 changes it. A query in front of such a MERGE looks for them: it fails, and so does the job. And its

@@ -41,7 +41,7 @@ _FAILURE = re.compile(r"Code: (\d+), Message: (.*)", re.DOTALL)
 
 
 class ZetaSqlError(Exception):
-    """What ZetaSQL refused, in its own words."""
+    """A refusal of ZetaSQL's, in its own words."""
 
 
 class ZetaSqlService:

@@ -11,13 +11,13 @@ class QuietHandler(BaseHTTPRequestHandler):
     """Keeps connections open, and prints nothing: pytest shows what a test says."""
 
     protocol_version = "HTTP/1.1"
-    server: Server
+    server: ServiceServer
 
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""
 
 
-class Server(ThreadingHTTPServer):
+class ServiceServer(ThreadingHTTPServer):
     """Tells its handlers the ``service`` that they answer for."""
 
     daemon_threads = True
@@ -35,7 +35,7 @@ class HttpService:
     """Serves while it is entered, by ``handler``."""
 
     def __init__(self, handler: type[QuietHandler]) -> None:
-        self._server = Server(self, handler)
+        self._server = ServiceServer(self, handler)
 
     @property
     def port(self) -> int:

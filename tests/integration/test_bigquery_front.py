@@ -10,7 +10,7 @@ import requests
 from google.api_core import exceptions
 from google.cloud import bigquery
 
-from devtools.bigquery.front import Call, Fault
+from devtools.bigquery.front import BigQueryFault, Call
 from tests.fixtures.bigquery import Dataset
 from tests.support.bigquery.load_jobs import load
 
@@ -135,7 +135,7 @@ def test_a_load_job_is_run_once(orders: Dataset, resumable: bool) -> None:
 
 
 def test_an_answer_is_lost_after_the_job_ran(orders: Dataset) -> None:
-    orders.front.fail_next(Fault.ANSWER_LOST)
+    orders.front.fail_next(BigQueryFault.ANSWER_LOST)
     with pytest.raises(requests.ConnectionError):
         run(orders, APPLY, "tideline-1")
     assert orders.client.get_job("tideline-1").state == "DONE"
@@ -145,7 +145,7 @@ def test_an_answer_is_lost_after_the_job_ran(orders: Dataset) -> None:
 
 
 def test_a_client_that_repeats_what_it_lost_is_refused(orders: Dataset) -> None:
-    orders.front.fail_next(Fault.ANSWER_LOST)
+    orders.front.fail_next(BigQueryFault.ANSWER_LOST)
     with pytest.raises(exceptions.Conflict):
         orders.client.query(APPLY.format(d=orders.name), job_id="tideline-1", job_retry=None)
     jobs = "/bigquery/v2/projects/tideline/jobs"
@@ -156,15 +156,15 @@ def test_a_client_that_repeats_what_it_lost_is_refused(orders: Dataset) -> None:
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
-        (Fault.REQUEST_LOST, requests.ConnectionError),
-        (Fault.RATE_LIMIT, exceptions.Forbidden),
-        (Fault.QUOTA, exceptions.Forbidden),
-        (Fault.UNAVAILABLE, exceptions.ServiceUnavailable),
-        (Fault.INTERNAL, exceptions.InternalServerError),
+        (BigQueryFault.REQUEST_LOST, requests.ConnectionError),
+        (BigQueryFault.RATE_LIMIT, exceptions.Forbidden),
+        (BigQueryFault.QUOTA, exceptions.Forbidden),
+        (BigQueryFault.UNAVAILABLE, exceptions.ServiceUnavailable),
+        (BigQueryFault.INTERNAL, exceptions.InternalServerError),
     ],
 )
 def test_a_request_that_failed_made_no_job(
-    orders: Dataset, fault: Fault, error: type[Exception]
+    orders: Dataset, fault: BigQueryFault, error: type[Exception]
 ) -> None:
     orders.front.fail_next(fault)
     with pytest.raises(error) as raised:
@@ -180,7 +180,7 @@ def test_a_request_that_failed_made_no_job(
 
 
 def test_an_error_is_answered_although_the_job_ran(orders: Dataset) -> None:
-    orders.front.fail_next(Fault.INTERNAL_AFTER)
+    orders.front.fail_next(BigQueryFault.INTERNAL_AFTER)
     with pytest.raises(exceptions.InternalServerError):
         run(orders, APPLY, "tideline-1")
     assert orders.client.get_job("tideline-1").state == "DONE"
@@ -188,7 +188,7 @@ def test_an_error_is_answered_although_the_job_ran(orders: Dataset) -> None:
 
 
 def test_a_job_is_made_and_fails(orders: Dataset) -> None:
-    orders.front.fail_next(Fault.JOB_FAILS)
+    orders.front.fail_next(BigQueryFault.JOB_FAILS)
     job = run(orders, APPLY, "tideline-1")
     assert (job.state, job.error_result["reason"]) == ("DONE", "backendError")
     assert names(orders) == BEFORE
@@ -199,7 +199,7 @@ def test_a_job_is_made_and_fails(orders: Dataset) -> None:
 @pytest.mark.parametrize("resumable", [False, True])
 def test_a_load_jobs_answer_is_lost(orders: Dataset, resumable: bool) -> None:
     """The client repeats an upload by itself. One that is resumable knows the job that it made."""
-    orders.front.fail_next(Fault.ANSWER_LOST)
+    orders.front.fail_next(BigQueryFault.ANSWER_LOST)
     more: dict[str, Any] = {
         "write_disposition": "WRITE_APPEND",
         "job_id": "l",
@@ -215,7 +215,7 @@ def test_a_load_jobs_answer_is_lost(orders: Dataset, resumable: bool) -> None:
 
 
 def test_a_load_jobs_request_is_lost(orders: Dataset) -> None:
-    orders.front.fail_next(Fault.REQUEST_LOST)
+    orders.front.fail_next(BigQueryFault.REQUEST_LOST)
     load(orders, {"id": [5]}, "orders", **APPEND, job_id="l", resumable=True)
     assert [call.method for call in orders.front.calls] == ["POST", "PUT", "PUT"]
     assert names(orders) == [*BEFORE, (5, None)]
@@ -316,7 +316,7 @@ def test_a_statement_that_cannot_be_parsed_fails_its_job(orders: Dataset) -> Non
 
 def test_a_job_that_cannot_be_read_is_read_later(orders: Dataset) -> None:
     run(orders, APPLY, "tideline-1")
-    faults = (Fault.REQUEST_LOST, Fault.UNAVAILABLE, Fault.RATE_LIMIT)
+    faults = (BigQueryFault.REQUEST_LOST, BigQueryFault.UNAVAILABLE, BigQueryFault.RATE_LIMIT)
     orders.front.fail_reads(*faults)
     once: Any = {"retry": None}
     for error in (requests.ConnectionError, exceptions.ServiceUnavailable, exceptions.Forbidden):
