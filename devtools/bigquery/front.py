@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
@@ -22,35 +22,14 @@ from google.api_core.client_options import ClientOptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 
-from devtools.bigquery.answers import HttpError, JobError, failed, unsupported
+from devtools.bigquery.answers import HttpError, failed, unsupported
 from devtools.bigquery.emulator import Emulator
+from devtools.bigquery.faults import BigQueryFault, Call, failure_of, refuse
 from devtools.bigquery.jobs import Job, StandInJobs
 from devtools.bigquery.uploads import Upload, Uploads, parts
 from devtools.services.http_service import HttpService, QuietHandler
 
 _API = "/bigquery/v2/projects/"
-
-
-class BigQueryFault(Enum):
-    """A way for one request to go wrong."""
-
-    REQUEST_LOST = "the connection ends before the job was made"
-    ANSWER_LOST = "the connection ends after the job ran"
-    RATE_LIMIT = (403, "rateLimitExceeded")
-    QUOTA = (403, "quotaExceeded")
-    UNAVAILABLE = (503, "backendError")
-    INTERNAL = (500, "internalError")
-    INTERNAL_AFTER = "an internal error is answered after the job ran"
-    JOB_FAILS = "the job is made, and ends with backendError, having changed nothing"
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One request: its method, its path without a query, and the job that it is about."""
-
-    method: str
-    path: str
-    job_id: str | None
 
 
 class BigQueryFront(HttpService):
@@ -62,22 +41,25 @@ class BigQueryFront(HttpService):
         self.jobs = StandInJobs(self.emulator, folder)
         self.uploads = Uploads()
         self.calls: list[Call] = []
-        self._faults: deque[BigQueryFault] = deque()
+        self._faults: deque[BigQueryFault | None] = deque()
         self._read_faults: deque[BigQueryFault] = deque()
         self._polls: deque[int] = deque()
-        self._turn = threading.Lock()
+        self.turn = threading.RLock()
+        """Who has it knows that nothing is written."""
+        self._watch: Callable[[str, Call], None] = _unwatched
 
-    def client(self, project: str = "tideline") -> bigquery.Client:
-        """Return a client of Google's that reaches it."""
-        options = ClientOptions(api_endpoint=self.endpoint)
+    def client(self, project: str = "tideline", endpoint: str | None = None) -> bigquery.Client:
+        """Return a client of Google's that reaches it, or its emulator's ``endpoint``."""
+        options = ClientOptions(api_endpoint=endpoint or self.endpoint)
         return bigquery.Client(
             project=project,
             credentials=AnonymousCredentials(),  # type: ignore[no-untyped-call]
             client_options=options,
         )
 
-    def fail_next(self, *faults: BigQueryFault) -> None:
-        """Have the next requests that make jobs meet ``faults``, one each, in this order."""
+    def fail_next(self, *faults: BigQueryFault | None) -> None:
+        """Have the next requests that make jobs meet ``faults``, one each, in this order; None:
+        this one meets none."""
         self._faults.extend(faults)
 
     def fail_reads(self, *faults: BigQueryFault) -> None:
@@ -90,18 +72,35 @@ class BigQueryFront(HttpService):
         ends it without them."""
         self._polls.append(polls)
 
+    @contextmanager
+    def watched(self, watch: Callable[[str, Call], None]) -> Iterator[None]:
+        """Call ``watch`` with ``"before"`` and ``"after"`` around each request that makes a job,
+        or writes a table or dataset; the client has its answer once the second call returns."""
+        self._watch = watch
+        try:
+            yield
+        finally:
+            self._watch = _unwatched
+
     @property
     def unmet(self) -> list[BigQueryFault]:
         """The faults that no request has met yet."""
-        return [*self._faults, *self._read_faults]
+        return [one for one in (*self._faults, *self._read_faults) if one is not None]
 
     def insert(self, project: str, upload: Upload) -> dict[str, Any]:
         """Make a job, or do what the next fault says; ConnectionError ends the connection."""
-        with self._turn:
+        call = Call("POST", f"{_API}{project}/jobs", upload.job_id)
+        watch = self._watch
+        watch("before", call)
+        made = self._insert(project, upload)
+        watch("after", call)
+        return made
+
+    def _insert(self, project: str, upload: Upload) -> dict[str, Any]:
+        with self.turn:
             fault = self._faults.popleft() if self._faults else None
-            _refuse(fault)
-            error = JobError("backendError", "Backend error, as a test asks for it")
-            failure = error if fault is BigQueryFault.JOB_FAILS else None
+            refuse(fault)
+            failure = failure_of(fault)
             polls = self._polls.popleft() if self._polls else 0
             content = upload.content
             made = self.jobs.insert(project, upload.job, content, polls=polls, failure=failure)
@@ -114,8 +113,8 @@ class BigQueryFront(HttpService):
 
     def poll(self, project: str, name: str) -> Job:
         """Return a job, or do what the next fault of reads says."""
-        with self._turn:
-            _refuse(self._read_faults.popleft() if self._read_faults else None)
+        with self.turn:
+            refuse(self._read_faults.popleft() if self._read_faults else None)
         return self.jobs.poll(project, name)
 
     def results(self, project: str, name: str, query: str) -> tuple[int, bytes]:
@@ -130,13 +129,21 @@ class BigQueryFront(HttpService):
 
     def passed_on(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         """Answer what the emulator does; a table with the time of its last change."""
-        status, text = self.emulator.send(method, path, body)
+        if method == "GET":
+            return self._described(path, *self.emulator.send(method, path, body))
+        call = Call(method, urlsplit(path).path, None)
+        watch = self._watch
+        watch("before", call)
+        with self.turn:
+            answer = self._described(path, *self.emulator.send(method, path, body))
+        watch("after", call)
+        return answer
+
+    def _described(self, path: str, status: int, text: bytes) -> tuple[int, bytes]:
         match unquote(urlsplit(path).path).partition(_API)[2].split("/"):
             case [project, "datasets", dataset, "tables", table] if status == 200 and text:
                 answer = json.loads(text)
-                known = max(
-                    int(answer["lastModifiedTime"]), self.jobs.modified.get((dataset, table), 0)
-                )
+                known = self.jobs.modified_at(dataset, table, int(answer["lastModifiedTime"]))
                 answer["schema"] = {"fields": self._fields(project, dataset, table, answer)}
                 return _json({**answer, "lastModifiedTime": str(known)})
             case [project, "datasets", dataset, "tables", table, "data"] if status == 200:
@@ -269,13 +276,8 @@ class _Handler(QuietHandler):
         self._front.calls.append(Call(self.command, urlsplit(self.path).path, job_id))
 
 
-def _refuse(fault: BigQueryFault | None) -> None:
-    """Raise what a request meets that ``fault`` is for, if nothing comes of it."""
-    if fault is BigQueryFault.REQUEST_LOST:
-        raise ConnectionError
-    if fault is not None and isinstance(fault.value, tuple):
-        code, reason = fault.value
-        raise HttpError(code, reason, f"{reason}, as a test asks for it")
+def _unwatched(when: str, call: Call) -> None:
+    """Nothing watches."""
 
 
 def _json(answer: Any) -> tuple[int, bytes]:

@@ -6,6 +6,7 @@ applied; jobs run one at a time, unlike BigQuery's.
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 import time
@@ -74,6 +75,16 @@ class Job:
         self.polls = max(0, self.polls - 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The knowledge of `StandInJobs` at a moment."""
+
+    jobs: Mapping[tuple[str, str], Job]
+    children: Mapping[tuple[str, str], list[dict[str, str]]]
+    modified: Mapping[tuple[str, str], int]
+    altered: set[tuple[str, str]]
+
+
 class StandInJobs:
     """The jobs of an emulator; ``folder`` is for files that it reads."""
 
@@ -86,6 +97,7 @@ class StandInJobs:
         self.modified: dict[tuple[str, str], int] = {}
         """When a table was last changed by a job, in milliseconds, by dataset and name: its
         emulator does not know."""
+        self._put_back: dict[tuple[str, str], int] = {}
         self._turn = threading.RLock()
 
     def insert(
@@ -131,6 +143,29 @@ class StandInJobs:
             for (_, known), job in self._jobs.items():
                 if known == name:
                     job.finish()
+
+    def modified_at(self, dataset: str, table: str, emulated: int) -> int:
+        """Return when a table was last changed, in milliseconds: ``emulated`` is what the emulator
+        says, which counts unless it is when `go_back` put the table there."""
+        name = (dataset, table)
+        if emulated <= self._put_back.get(name, 0):
+            emulated = 0
+        return max(emulated, self.modified.get(name, 0))
+
+    def known(self) -> Known:
+        """Return a copy of what is known of jobs and tables."""
+        with self._turn:
+            jobs = {name: copy.copy(job) for name, job in self._jobs.items()}
+            return Known(jobs, dict(self._children), dict(self.modified), set(self.altered))
+
+    def go_back(self, known: Known, modified: Mapping[tuple[str, str], int]) -> None:
+        """Know what was known then, and no more; ``modified`` is when tables were last changed
+        that the emulator was just given again."""
+        with self._turn:
+            self._jobs = {name: copy.copy(job) for name, job in known.jobs.items()}
+            self._children = dict(known.children)
+            self.modified, self.altered = {**known.modified, **modified}, set(known.altered)
+            self._put_back |= dict.fromkeys(modified, int(_now()))
 
     def children(self, project: str, name: str) -> list[dict[str, Any]]:
         """Return the jobs of the MERGEs of a script; of its other statements nothing is known."""

@@ -137,10 +137,22 @@ class Script:
                         yield span(node), ""
                 elif kind == "PrimaryKey":
                     yield self._with_comma(span(node)), ""
+                elif kind == "AlterTableStatement":
+                    yield from self._one_by_one(node)
                 elif kind in ("SimpleType", "SimpleColumnSchema"):
                     known(node.type_name.names[-1].id_string.upper())
                 elif kind in changed:
                     yield span(node), changed[kind](node)
+
+    def _one_by_one(self, node: Any) -> Iterator[tuple[slice, str]]:
+        """Yield several changes of a table as a statement each: the emulator makes one alone."""
+        place = span(node)
+        while "action_list" not in node.DESCRIPTOR.fields_by_name:
+            node = node.parent
+        actions = node.action_list.actions
+        if len(actions) > 1:
+            table = self._text(node.path)
+            yield place, ";\n".join(f"ALTER TABLE {table} {self._text(one)}" for one in actions)
 
     def _guard(self, merge: Any) -> str | None:
         clauses = [one for one in merge.when_clauses.clause_list if one.match_type == _MATCHED]

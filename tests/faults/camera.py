@@ -16,15 +16,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.faults.places import Place
-from tests.faults.s3_faults import Request, S3Faults
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,15 +39,24 @@ class Image:
     moment: str
     folder: Path
     request: bool = False
-    """Whether it was before or after a request to S3."""
+    """Whether it was before or after a request to S3 or BigQuery."""
+
+
+class Watched(Protocol):
+    """A proxy before S3 or BigQuery."""
+
+    def watched(self, watch: Callable[[str, Any], None]) -> AbstractContextManager[None]:
+        """Call ``watch`` with ``"before"`` and ``"after"`` around each request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Through:
-    """The proxy that Spark reaches S3 through, and whether a request is one to die at."""
+    """The proxy that Spark reaches S3 or BigQuery through, and whether a request is one to die
+    at."""
 
-    faults: S3Faults
-    named: Callable[[Request], bool]
+    faults: Watched
+    named: Callable[[Any], bool]
+    when: Collection[str] = ("before", "after")
 
 
 class Camera:
@@ -104,11 +112,11 @@ class Camera:
     def _watching(self) -> AbstractContextManager[None]:
         if self._through is None:
             return nullcontext()
-        named = self._through.named
+        through = self._through
 
-        def meet(when: str, request: Request) -> None:
-            if named(request):
-                self.shoot(f"{when} {request.kind} {request.key}", request=True)
+        def meet(when: str, request: object) -> None:
+            if when in through.when and through.named(request):
+                self.shoot(f"{when} {request}", request=True)
 
         return self._through.faults.watched(meet)
 

@@ -189,14 +189,19 @@ class Deaths:
         return {name: self._log(name) for name in TABLES}
 
     def _log(self, table: str) -> list[str]:
-        """The keys of a table's versions: its log, or of an Iceberg table its metadata files."""
+        """A table's versions: the keys of its log, or of an Iceberg table its metadata files."""
+        if self.tables.bigquery is not None:
+            return self.tables.bigquery.versions(self.tables.history.target(table))
         folder, end = ("metadata", ".metadata.json") if self.tables.iceberg else _DELTA
         found = self.tables.files.keys(f"{self.tables.target(table)}/{folder}")
         return [key for key in found if key.endswith(end)]
 
     def _strays(self, table: str) -> set[str]:
         """Data files that no commit of the table names, and that are old. Where a table was a
-        change log once, Delta does not look into the partitions of then, and neither does this."""
+        change log once, Delta does not look into the partitions of then, and neither does this.
+        BigQuery has none that a reader sees."""
+        if self.tables.bigquery is not None:
+            return set()
         files, target = self.tables.files, self.tables.target(table)
         old = [PurePosixPath(key) for key in files.old(target) if key.endswith(".parquet")]
         if self.tables.iceberg:

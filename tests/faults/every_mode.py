@@ -19,6 +19,7 @@ from urllib.parse import unquote
 from deltalake.exceptions import TableNotFoundError
 
 from devtools.demo.compare import read_warehouse
+from tests.faults.bigquery_tables import BigQueryTables, InBigQuery
 from tests.faults.iceberg_tables import in_place_of, rows_of
 from tests.faults.places import Files, InS3, Place
 from tests.fixtures.parts import Event, History, Row, Shaped, schema_of
@@ -71,6 +72,8 @@ class EveryMode:
     place: Warehouse | None = None
     """Where chain and tables are in S3, or the catalog of Iceberg tables; None: Delta tables, in
     files below ``root``."""
+    bigquery: BigQueryTables | None = None
+    """The tables, where they are in BigQuery; ``place`` is then theirs."""
     laid_out: bool = False
     """Whether files of the tables are partitioned or clustered."""
     merge: Mapping[str, Any] = field(default_factory=dict)
@@ -89,6 +92,8 @@ class EveryMode:
         self.files = Files(self.root)
         if self.place is not None and self.place.in_s3:
             self.files = InS3(self.place)
+        if self.bigquery is not None:
+            self.files = InBigQuery(self.root, self.bigquery)
         self.modes = {NOW: Mode.CURRENT, LOG: Mode.APPEND, PAST: Mode.HISTORY}
         self._random = Random(self.seed)
 
@@ -172,6 +177,8 @@ class EveryMode:
 
     def rows(self, table: str, root: Path | None = None) -> list[dict[str, Any]]:
         """All rows; none where no table is."""
+        if self.bigquery is not None:
+            return self.bigquery.rows(self.history.target(table), root)
         if self.iceberg:
             with nullcontext() if root is None else in_place_of(self.root, root):
                 return rows_of(self.history.settings.warehouse_storage, self.history.target(table))

@@ -157,6 +157,7 @@ class _Stage:
         if self.through is None:
             return kill_soon(words, self.tables, config_of(self.tables), random_)
         faults = self.through.faults
+        assert isinstance(faults, S3Faults)
         config = config_of(self.tables, endpoint=faults.endpoint)
         when: Literal["before", "after"] = random_.choice(("before", "after"))
         at = At(when, "create", "/_delta_log/", random_.randint(1, 4))

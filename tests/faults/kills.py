@@ -1,7 +1,7 @@
 """Real deaths: a command is killed (SIGKILL, its whole process group) while it writes.
 
-In files, a moment drawn after its first write; in S3, right before or after a chosen request, which
-a proxy has in hand by then.
+In files, a moment drawn after its first write; in S3 and BigQuery, right before or after a chosen
+request, which a proxy has in hand by then.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import Any, Literal
 
 from pydantic import SecretStr
 
+from tests.faults.camera import Watched
 from tests.faults.every_mode import EveryMode
-from tests.faults.s3_faults import Kind, Request, S3Faults
+from tests.faults.s3_faults import Kind, Request
 from tests.fixtures.parts import table_format
 from tests.fixtures.settings import as_toml
 
@@ -41,8 +42,28 @@ class At:
     key: str
     nth: int = 1
 
+    def meets(self, request: Request) -> bool:
+        """Whether it is about such a request."""
+        return request.kind == self.kind and self.key in request.key
+
     def __str__(self) -> str:
         return f"{self.when} {self.kind} {self.nth} {self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class AtJob:
+    """The ``nth`` request for a job of BigQuery's that changes a target or its log; before its
+    effect, or after it and before its answer."""
+
+    when: Literal["before", "after"]
+    nth: int = 1
+
+    def meets(self, request: Any) -> bool:
+        """Whether it is about such a request, a `Call` of the stand-in's."""
+        return str(request.job_id).startswith("tideline-")
+
+    def __str__(self) -> str:
+        return f"{self.when} job {self.nth}"
 
 
 def entry_or_deletion(request: Request) -> bool:
@@ -76,15 +97,17 @@ def kill_soon(words: Sequence[str], tables: EveryMode, config: Path, random_: Ra
 
 
 def kill_at(
-    line: Sequence[str], at: At, faults: S3Faults, environment: dict[str, str] | None = None
+    line: Sequence[str],
+    at: At | AtJob,
+    faults: Watched,
+    environment: dict[str, str] | None = None,
 ) -> bool:
     """Run a command line, whose requests go through ``faults``, to its death at a request; False if
     it was done before, and well."""
     met = itertools.count(1)
 
-    def watch(when: str, request: Request) -> None:
-        wanted = (when, request.kind) == (at.when, at.kind) and at.key in request.key
-        if wanted and next(met) == at.nth:
+    def watch(when: str, request: Any) -> None:
+        if when == at.when and at.meets(request) and next(met) == at.nth:
             os.killpg(process.pid, signal.SIGKILL)
             raise ConnectionError(f"the client died {at}")
 

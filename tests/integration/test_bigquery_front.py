@@ -10,7 +10,7 @@ import requests
 from google.api_core import exceptions
 from google.cloud import bigquery
 
-from devtools.bigquery.front import BigQueryFault, Call
+from devtools.bigquery.faults import BigQueryFault, Call
 from tests.fixtures.bigquery import Dataset
 from tests.support.bigquery.load_jobs import load
 
@@ -307,6 +307,12 @@ def test_a_condition_of_a_script_ends_it(orders: Dataset) -> None:
         with pytest.raises(exceptions.BadRequest, match="two orders"):
             run(orders, f"{add} {condition}; COMMIT TRANSACTION;").result()
     assert names(orders) == BEFORE
+
+
+def test_a_statement_changes_several_columns(orders: Dataset) -> None:
+    changes = "ADD COLUMN `a b` STRING, ADD COLUMN n NUMERIC(9, 2), DROP COLUMN name"
+    run(orders, f"ALTER TABLE {{d}}.orders {changes}").result()
+    assert orders.rows("SELECT * FROM {d}.orders ORDER BY id") == [(2, None, None), (3, None, None)]
 
 
 def test_a_statement_that_cannot_be_parsed_fails_its_job(orders: Dataset) -> None:

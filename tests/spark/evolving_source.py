@@ -6,7 +6,7 @@ change, and mixes in the rows of dumps, whole or partial.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from random import Random
@@ -21,6 +21,8 @@ KEY = "id"
 MOVES_MAX = 3
 _WIDER = {"int16": "int32", "int32": "int64", "int64": "decimal(20,0)"}
 _NAMES = ("a", "b", "B", "c d", "e.f", "g`h", "i", "select", "ü")
+BIGQUERY_NAMES = ("a", "b", "c d", "e-f", "i", "select", "ü")
+"""Those that BigQuery has columns of, none of which differs from another by case only."""
 _IDS = range(1, 45)
 
 Value = tuple[Any, str | None]
@@ -35,6 +37,8 @@ class EvolvingSource:
     columns: dict[str, str] = field(default_factory=lambda: {"a": "string", "b": "int16"})
     rows: dict[int, dict[str, Value]] = field(default_factory=dict)
     moves: dict[int, int] = field(default_factory=dict)
+    names: Sequence[str] = _NAMES
+    """The names that columns may have."""
 
     @property
     def schema(self) -> TableSchema:
@@ -142,7 +146,7 @@ class EvolvingSource:
 
     def _free(self) -> list[str]:
         taken = {name.lower() for name in self.columns}
-        return [name for name in _NAMES if name.lower() not in taken]
+        return [name for name in self.names if name.lower() not in taken]
 
     def _add(self, name: str = "") -> list[ColumnStep]:
         free = self._free()
@@ -171,7 +175,7 @@ class EvolvingSource:
 
     def _rename(self) -> list[ColumnStep]:
         was = self.random.choice(list(self.columns))
-        cased = [n for n in _NAMES if n != was and n.lower() == was.lower()]
+        cased = [n for n in self.names if n != was and n.lower() == was.lower()]
         new = self.random.choice([*self._free(), *cased, was])
         return [] if new == was else [ColumnStep(StepKind.RENAME, new, was=was)]
 

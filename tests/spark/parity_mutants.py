@@ -2,7 +2,8 @@
 
 Each mutant changes one decision of the code that merges are made of; within a few histories the
 model must differ from the target, or the merge must fail. Without a mutant neither may happen. All
-of that on Delta tables, and again on Iceberg tables; ``FORMATS`` picks some (delta,iceberg).
+of that on Delta tables, and again on Iceberg tables; ``FORMATS`` picks some (delta,iceberg), or
+bigquery, in the emulator.
 Exit status 1 when one survives, or the suite complains of nothing.
 """
 
@@ -11,7 +12,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +23,7 @@ from unittest.mock import patch
 from msgspec import structs
 from pyspark.sql import functions as F
 
+from tests.fixtures.bigquery_place import use_project, with_endpoint
 from tests.fixtures.iceberg import use_catalog, with_catalog
 from tests.fixtures.spark import PLAIN
 from tests.spark.test_parity import compare
@@ -29,7 +33,7 @@ from tideline.contract.modes import Mode
 from tideline.contract.part import OP, UNCHANGED
 from tideline.contract.steps import StepKind
 from tideline.contract.target_properties import DEFAULT_FORMAT
-from tideline.contract.target_url import ICEBERG
+from tideline.contract.target_url import BIGQUERY, ICEBERG
 from tideline.java import java_home
 from tideline.local_spark import short_lived
 from tideline.settings import Warehouse
@@ -169,8 +173,32 @@ def caught(spark: SparkSession, mutant: Mutant, table_format: str) -> int | None
     return None
 
 
+_ENDPOINTS: dict[str, str] = {}
+"""The address of BigQuery's stand-in, by the format's name, while it is there."""
+
+
+@contextmanager
+def _bigquery(folder: Path) -> Iterator[None]:
+    """BigQuery's emulator, and the stand-in before it."""
+    # heavy: needs the emulator's packages
+    from devtools.bigquery.front import BigQueryFront
+    from devtools.services.bigquery import BigQueryServer
+
+    with (
+        BigQueryServer(folder / "emulator") as server,
+        BigQueryFront(server.endpoint, folder) as front,
+    ):
+        _ENDPOINTS[BIGQUERY] = front.endpoint
+        yield
+
+
 def _place(spark: SparkSession, root: Path, table_format: str) -> Warehouse | None:
     """A warehouse of that format below ``root``; None for the format that is meant anyway."""
+    if table_format == BIGQUERY:
+        prefix = f"test_{uuid.uuid4().hex[:12]}"
+        made = with_endpoint(Warehouse(url=root.as_uri()), _ENDPOINTS[BIGQUERY], prefix)
+        use_project(spark, made)
+        return made
     if table_format != ICEBERG:
         return None
     place = with_catalog(Warehouse(url=root.as_uri()), root / "catalog.db")
@@ -190,7 +218,9 @@ def main(names: list[str]) -> int:
             java_options=short_lived(),
             others=PLAIN | {MARKER_SETTING: "true"},
         )
-        survived = sum(_survivors(spark, names, one) for one in formats)
+        needed = _bigquery(Path(scratch)) if BIGQUERY in formats else nullcontext()
+        with needed:
+            survived = sum(_survivors(spark, names, one) for one in formats)
         spark.stop()
     return 1 if survived else 0
 

@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from tideline.contract.steps import ColumnStep, StepKind
 from tideline.settings import Warehouse
 from tideline.warehouse.iceberg.names import identifier_of
 from tideline_spark.failures import SparkFailure, is_conflict
+from tideline_spark.formats import registry
 from tideline_spark.formats.base import Target
 from tideline_spark.formats.statements import RowClause, RowMerge, of_source, of_target
 
@@ -49,17 +51,25 @@ def history(tmp_path: Path, spark: SparkSession) -> History:
     return made
 
 
+def module_of(history: History, name: str) -> Any:
+    """A module of the table format."""
+    return import_module(f"tideline_spark.formats.{history.settings.warehouse.format}.{name}")
+
+
 def overtaken(
-    spark: SparkSession, plan: Plan, other: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+    history: History,
+    spark: SparkSession,
+    plan: Plan,
+    other: Callable[[], object],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> TableReceipt:
     """Run ``plan``, which ``other`` overtakes when it has read what the table has applied, and has
     not yet read its rows."""
-    from tideline_spark.formats.iceberg import table
-
+    table = module_of(history, "table")
     has_applied, met = table._has_applied, list[str]()
 
     def late(*given: Any) -> bool:
-        found = has_applied(*given)
+        found: bool = has_applied(*given)
         if not met:
             met.append("late")
             other()
@@ -79,7 +89,7 @@ def test_a_run_that_a_longer_plan_overtakes_brings_nothing_back(
     short = history.plan()
     history.commit(order("d", 5), order("c", 9, "new"))
     long = history.plan()
-    receipt = overtaken(spark, short, lambda: run(spark, long), monkeypatch)
+    receipt = overtaken(history, spark, short, lambda: run(spark, long), monkeypatch)
     assert set(content(history, spark)) == {1, 9}
     assert receipt.outcome is Outcome.ALREADY_APPLIED
     assert receipt.applied_manifest == long.to_manifest
@@ -93,7 +103,7 @@ def test_a_run_that_a_shorter_plan_overtakes_is_refused(
     short = history.plan()
     history.commit(order("u", 5, "paid"), order("c", 9, "new"))
     long = history.plan()
-    receipt = overtaken(spark, long, lambda: run(spark, short), monkeypatch)
+    receipt = overtaken(history, spark, long, lambda: run(spark, short), monkeypatch)
     assert (receipt.outcome, receipt.applied_manifest) == (Outcome.REFUSED, short.to_manifest)
     applied(history, spark)
     assert content(history, spark) == {1: ("new", None), 5: ("paid", None), 9: ("new", None)}
@@ -111,7 +121,7 @@ def test_others_that_only_move_rows_do_not_stop_a_run(
         target = open_target(spark.newSession(), history.target(ORDERS))
         target.set_property("team", "theirs")
 
-    receipt = overtaken(spark, history.plan(), others, monkeypatch)
+    receipt = overtaken(history, spark, history.plan(), others, monkeypatch)
     assert (receipt.outcome, receipt.conflicts) == (Outcome.APPLIED, 0)
     assert set(content(history, spark)) == {1, 5}
 
@@ -189,8 +199,6 @@ def test_a_shorter_plan_does_not_drop_the_columns_of_a_longer_one(
     history: History, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each adds a column; the shorter one knows nothing of the second."""
-    from tideline_spark.formats.iceberg.columns import IcebergColumns
-
     columns = {"id": "int64", "status": "string", "note": "string", "one": "int32"}
     one = ColumnStep(StepKind.ADD, "one", type="int32")
     history.commit(Shaped(schema_of(ORDERS, columns, ["id"]), (one,)))
@@ -200,15 +208,17 @@ def test_a_shorter_plan_does_not_drop_the_columns_of_a_longer_one(
     history.commit(Shaped(schema_of(ORDERS, {**columns, "other": "int32"}, ["id"]), (other,)))
     history.commit(Row(ORDERS, "c", {"id": 3, "one": 2, "other": 7}))
     long = history.plan()
-    reshape, met = IcebergColumns.reshape, list[str]()
+    target = registry.open_target(spark.newSession(), history.target(ORDERS))
+    kind: Any = type(target.schema)
+    reshape, met = kind.reshape, list[str]()
 
-    def late(target: IcebergColumns, *given: Any) -> None:
+    def late(target: Any, *given: Any) -> None:
         if not met:
             met.append("late")
             run(spark, long)
         reshape(target, *given)
 
-    monkeypatch.setattr(IcebergColumns, "reshape", late)
+    monkeypatch.setattr(kind, "reshape", late)
     assert run(spark, short).outcome is Outcome.ALREADY_APPLIED
     rows = [(row["id"], row["one"], row.get("other")) for row in history.rows(spark, ORDERS)]
     assert rows == [(1, None, None), (2, 1, None), (3, 2, 7)]

@@ -17,11 +17,12 @@ from hypothesis import HealthCheck, Phase, example, given, note, settings
 from hypothesis import strategies as st
 
 from tests.fixtures.parts import Event, History, Shaped
-from tests.spark.evolving_source import TABLE, EvolvingSource, Value
+from tests.spark.evolving_source import BIGQUERY_NAMES, TABLE, EvolvingSource, Value
 from tests.spark.target_model import TargetModel, in_target
 from tideline.contract.modes import Mode
 from tideline.contract.receipt import Outcome
 from tideline.contract.steps import StepKind
+from tideline.contract.target_url import BIGQUERY
 from tideline.settings import Warehouse
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def compare(
     drop_columns: bool,
     place: Warehouse | None = None,
 ) -> None:
-    """Let one history happen, and compare its target with the model after every merge."""
+    """Let one history happen, and compare its target with the model after every merge. Columns have
+    the names that the format of ``place`` has."""
     random = Random(seed)
     policy = {
         "mode": mode.value,
@@ -92,6 +94,8 @@ def compare(
     }
     history = History(root, tables={TABLE: policy}, place=place)
     source, model = EvolvingSource(random), TargetModel(ignored, mode)
+    if place is not None and place.format == BIGQUERY:
+        source.names = BIGQUERY_NAMES
     # A target that is still to be made begins with the newest dump, unless its mode keeps the past:
     # what only older rows had, in columns that the source has no more, is not in it.
     since_dump, made = model, mode.keeps_history

@@ -162,10 +162,10 @@ MODULES: Mapping[str, frozenset[str]] = {
     # Other warehouses' SQL and clients.
     "tideline_spark.dialects.base": frozenset({"sqlglot"}),
     "tideline_spark.dialects.bigquery": frozenset({"sqlglot"}),
-    "tideline_spark.formats.bigquery.access": GOOGLE,
+    "tideline_spark.formats.bigquery.access": GOOGLE | {"secrets"},
     "tideline_spark.formats.bigquery.description": GOOGLE,
     "tideline_spark.formats.bigquery.format": frozenset({"importlib.util"}),
-    "tideline_spark.formats.bigquery.jobs": GOOGLE,
+    "tideline_spark.formats.bigquery.jobs": GOOGLE | {"time"},
     "tideline_spark.formats.bigquery.reading": frozenset(
         {"pathlib", "pyarrow", "shutil", "tempfile"}
     ),

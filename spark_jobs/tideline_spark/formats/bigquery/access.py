@@ -9,6 +9,7 @@ in the log first.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -126,10 +127,14 @@ class BigQueryAccess:
 
     def declare(self, log: CommitLog, sql: str, after: CommitEntry, doing: str) -> CommitLog:
         """Run ``sql``, which no transaction may hold, and record ``after`` as the version after
-        ``log``; return the table as it is then. Raises as `commit` does."""
+        ``log``; return the table as it is then. Raises as `commit` does.
+
+        Each declaration has a name of its own, which the log keeps: one that could not be done
+        leaves the log as it was, and would else count as the next one's.
+        """
         self._check_unchanged(log)
         newest = log.commits[0].version
-        name = job_name(self.name, _life(log), log.version, doing, sql)
+        name = job_name(self.name, _life(log), log.version, doing, sql, secrets.token_hex(16))
         pending = Pending(name, sql, after, log.version + 1)
         text = DIALECT.literal(pending.text())
         guard = _GUARD.format(version=newest, pending="NULL")

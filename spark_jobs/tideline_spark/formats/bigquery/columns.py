@@ -16,6 +16,7 @@ from tideline.contract.table_layout import TableLayout
 from tideline.warehouse.bigquery.log import CommitEntry, CommitLog
 from tideline_spark.formats.base import Shaped
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess, after
+from tideline_spark.formats.bigquery.jobs import TargetOvertaken
 from tideline_spark.formats.bigquery.layout import laid_out, making
 from tideline_spark.formats.bigquery.types import bigquery_type, check_names
 from tideline_spark.formats.bigquery.version import columns_json, columns_of
@@ -30,6 +31,8 @@ class BigQueryColumns:
 
     def __init__(self, access: BigQueryAccess) -> None:
         self._access = access
+        self._looked: int | None = None
+        """The version that the columns to come were made for (None: any)."""
 
     def prepare(
         self,
@@ -41,11 +44,12 @@ class BigQueryColumns:
         without: Collection[str] = (),
     ) -> None:
         """See `TargetSchema`: nothing is to be enabled."""
+        self._looked = snapshot.version
         check_names(types.StructType([*snapshot.schema.fields, *added]))
 
     def widen(self, columns: Mapping[str, types.DataType], commit_metadata: CommitMetadata) -> None:
         """See `TargetSchema`."""
-        log = self._access.read()
+        log = self._as_looked()
         held = columns_of(log)
         wider = {name: kind for name, kind in columns.items() if held[name].dataType != kind}
         if not wider:
@@ -68,7 +72,7 @@ class BigQueryColumns:
         commit_metadata: CommitMetadata,
     ) -> None:
         """See `TargetSchema`. New columns are last where that takes no rewrite of the table."""
-        log = self._access.read()
+        log = self._as_looked()
         held = columns_of(log)
         fields = [
             types.StructField(name, held[str(was)].dataType if new is None else new.dataType)
@@ -97,11 +101,12 @@ class BigQueryColumns:
         self._access.commit(log, [sql], entry, "to fill columns")
 
     def _change(self, log: CommitLog, actions: Sequence[str], entry: CommitEntry) -> None:
-        if not actions:
+        if actions:
+            sql = f"ALTER TABLE {self._access.name.sql} {', '.join(actions)}"
+            self._access.declare(log, sql, entry, _CHANGING)
+        else:
             self._access.commit(log, [], entry, _CHANGING)
-            return
-        sql = f"ALTER TABLE {self._access.name.sql} {', '.join(actions)}"
-        self._access.declare(log, sql, entry, _CHANGING)
+        self._looked = log.version + 1
 
     def _rewrite(
         self,
@@ -124,6 +129,15 @@ class BigQueryColumns:
         how = laid_out(wanted, layout, key)
         sql = making(self._access, wanted, how, f"SELECT {listed} FROM {self._access.name.sql}")
         self._access.declare(log, sql, entry, _CHANGING)
+        self._looked = log.version + 1
+
+    def _as_looked(self) -> CommitLog:
+        """Return the table as it was looked at. Raises TargetOvertaken where it has changed since:
+        columns of another run would be dropped, with their values."""
+        log = self._access.read()
+        if self._looked not in (None, log.version):
+            raise TargetOvertaken
+        return log
 
     def _after(
         self,

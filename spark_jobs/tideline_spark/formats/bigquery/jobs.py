@@ -1,21 +1,22 @@
 """Jobs of BigQuery's that run once, whatever becomes of the answer.
 
 A job's id is made from what it does. So a request whose answer was lost is sent again without harm:
-BigQuery answers that there is such a job, which is then waited for. Where a job failed for a reason
-that may pass, the next one has another id; of two runs that try it again one makes it, and the
-other waits for it.
+BigQuery answers that there is such a job, which is then waited for. Where a job failed, the next
+one has another id; of two runs that try it again one makes it, and the other waits for it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from tideline.contract.errors import TidelineError
-from tideline.warehouse.bigquery.client import BigQueryPlace, asking, refused
+from tideline.contract.errors import InvariantBroken, TidelineError
+from tideline.contract.pauses import growing_pause_s
+from tideline.warehouse.bigquery.client import BigQueryPlace, asking, reason_of, refused
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, LoadJob, QueryJob
@@ -24,6 +25,9 @@ OVERTAKEN = "TIDELINE_TARGET_OVERTAKEN"
 """In the text of what is raised where another run was faster, and of scripts that find it."""
 _RACES = (OVERTAKEN, "concurrent update", "Could not serialize access")
 _TRIES_MAX = 4
+_IDS_MAX = 1_000
+"""The jobs of one name, of all runs: those that failed have used their ids."""
+_PAUSE_FIRST_S, _PAUSE_MAX_S = 1.0, 16.0
 _PASSING = frozenset(
     {"backendError", "internalError", "jobBackendError", "jobInternalError", "rateLimitExceeded"}
 )
@@ -31,6 +35,8 @@ _PASSING = frozenset(
 
 https://cloud.google.com/bigquery/docs/error-messages
 """
+_INVALID = frozenset({"invalid", "invalidQuery"})
+"""Reasons for which a statement or file of ours would fail each time, with these rows."""
 
 
 class TargetOvertaken(PySparkException):
@@ -57,8 +63,16 @@ def job_name(*parts: object) -> str:
 class Jobs:
     """The jobs of one client; ``labels`` are theirs."""
 
-    def __init__(self, client: Client, place: BigQueryPlace, labels: dict[str, str]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        place: BigQueryPlace,
+        labels: dict[str, str],
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._client, self._place, self._labels = client, place, labels
+        self._sleep = sleep
 
     def run(self, name: str, sql: str, doing: str) -> QueryJob:
         """Run ``sql`` as the job ``name``, unless it has run; return the job, which has ended.
@@ -92,28 +106,63 @@ class Jobs:
         return job
 
     def _to_its_end(self, name: str, begin: Callable[[str], Any], doing: str) -> Any:
+        """Run the first job of the name that does not fail. Of jobs that others made, earlier or
+        now, only an end without failure counts: the reason of a failure may be gone."""
+        failures, reason, job_id = 0, "", ""
+        for at in range(_IDS_MAX):
+            job_id = f"{name}-{at}"
+            with asking(doing):
+                job, ours = self._begun(job_id, begin)
+                _wait_for(job)
+            if job.error_result is None:
+                return job
+            reason = str(job.error_result.get("reason"))
+            if not ours:
+                continue
+            if any(text in job.error_result.get("message", "") for text in _RACES):
+                raise TargetOvertaken
+            if reason not in _PASSING or failures + 1 == _TRIES_MAX:
+                break
+            self._pause(failures)
+            failures += 1
+        raise JobFailed(_error(reason, doing, job_id))
+
+    def _begun(self, job_id: str, begin: Callable[[str], Any]) -> tuple[Any, bool]:
+        """Begin a job; return it, and whether it was this request that made it."""
         # heavy: as above
         from google.api_core.exceptions import Conflict, GoogleAPICallError
 
-        reason = ""
-        for at in range(_TRIES_MAX):
-            job_id = f"{name}-{at}"
-            with asking(doing):
-                try:
-                    job = begin(job_id)
-                except Conflict:
-                    job = self._client.get_job(job_id)
-                try:
-                    once: Any = {} if job.job_type == "load" else {"job_retry": None}
-                    job.result(**once)
-                except GoogleAPICallError:
-                    if job.error_result is None:  # The question was refused, not the job.
-                        raise
-            if job.error_result is None:
-                return job
-            if any(text in job.error_result.get("message", "") for text in _RACES):
-                raise TargetOvertaken
-            reason = str(job.error_result.get("reason"))
-            if reason not in _PASSING:
+        for failures in range(_TRIES_MAX):
+            try:
+                return begin(job_id), True
+            except Conflict:
                 break
-        raise JobFailed(refused(reason, f"{doing} (job {job_id})"))
+            except GoogleAPICallError as error:  # Google's library repeats queries, not uploads.
+                if reason_of(error) not in _PASSING or failures + 1 == _TRIES_MAX:
+                    raise
+            self._pause(failures)
+        return self._client.get_job(job_id), False
+
+    def _pause(self, failures: int) -> None:
+        self._sleep(growing_pause_s(failures, first_s=_PAUSE_FIRST_S, most_s=_PAUSE_MAX_S))
+
+
+def _wait_for(job: Any) -> None:
+    # heavy: as above
+    from google.api_core.exceptions import GoogleAPICallError
+
+    once: Any = {} if job.job_type == "load" else {"job_retry": None}
+    try:
+        job.result(**once)
+    except GoogleAPICallError:
+        if job.error_result is None:  # The question was refused, not the job.
+            raise
+
+
+def _error(reason: str, doing: str, job_id: str) -> TidelineError:
+    if reason in _INVALID:
+        return InvariantBroken(
+            f"BigQuery failed {doing}: {reason} (job {job_id})",
+            hint=f"`bq show --job {job_id}` has its message, which can hold a row's value",
+        )
+    return refused(reason, f"{doing} (job {job_id})")
