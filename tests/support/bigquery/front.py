@@ -24,6 +24,7 @@ from google.cloud import bigquery
 from tests.support.bigquery.answers import HttpError, JobError, failed, unsupported
 from tests.support.bigquery.emulator import Emulator
 from tests.support.bigquery.jobs import Job, Jobs
+from tests.support.bigquery.permissions import check_permission, refused_job
 from tests.support.bigquery.uploads import Upload, Uploads, parts
 from tests.support.http_service import HttpService, QuietHandler
 
@@ -61,6 +62,8 @@ class BigQueryFront(HttpService):
         self.jobs = Jobs(self.emulator, folder)
         self.uploads = Uploads()
         self.calls: list[Call] = []
+        self.denied: set[str] = set()
+        """The permissions that its client lacks."""
         self._faults: deque[Fault] = deque()
         self._read_faults: deque[Fault] = deque()
         self._polls: deque[int] = deque()
@@ -100,7 +103,7 @@ class BigQueryFront(HttpService):
             fault = self._faults.popleft() if self._faults else None
             _refuse(fault)
             error = JobError("backendError", "Backend error, as a test asks for it")
-            failure = error if fault is Fault.JOB_FAILS else None
+            failure = error if fault is Fault.JOB_FAILS else refused_job(self.denied)
             polls = self._polls.popleft() if self._polls else 0
             content = upload.content
             made = self.jobs.insert(project, upload.job, content, polls=polls, failure=failure)
@@ -208,6 +211,7 @@ class _Handler(QuietHandler):
         self, path: str, query: str, body: bytes, headers: dict[str, str]
     ) -> tuple[int, bytes]:
         front, (upload, _, rest) = self._front, path.partition(_API)
+        check_permission(front.denied, self.command, rest.split("/"), parse_qs(query))
         match (self.command, *rest.split("/")):
             case ("POST" | "PUT", project, "jobs") if upload == "/upload":
                 return self._upload(project, query, body, headers)
