@@ -231,14 +231,14 @@ def test_a_workload_identity_is_named_and_its_refusal(
 
 
 def _refuses(*_: Any, **__: Any) -> None:
-    raise RefreshError(CANARY)
+    raise RefreshError(CANARY)  # type: ignore[no-untyped-call]
 
 
 def test_application_default_credentials(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     place = place_of(dataset)
     for made, kind in (
-        (people.Credentials(CANARY), "a person's login"),
-        (compute_engine.Credentials(), "the service account of this machine"),
+        (people.Credentials(CANARY), "a person's login"),  # type: ignore[no-untyped-call]
+        (compute_engine.Credentials(), "the service account of this machine"),  # type: ignore[no-untyped-call]
     ):
         client = dataset.front.client()
         client._credentials = made

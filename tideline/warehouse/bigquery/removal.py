@@ -64,8 +64,24 @@ def remove_target(place: Warehouse, owned: OwnedTarget) -> None:
     with asking(f"to remove {name}"):
         for one in (*owned.staged, name, name.log):
             client.delete_table(str(one), not_found_ok=True)
-    if _REBUILDS.fullmatch(name.dataset):
-        _remove_empty(client, f"{name.project}.{name.dataset}")
+    remove_shadow_dataset(client, name)
+
+
+def remove_shadow_dataset(client: Client, name: TableName) -> None:
+    """Remove the dataset of ``name`` if it was made for a shadow table and is empty; one that may
+    not be removed stays. Raises Unavailable where BigQuery gives no answer."""
+    # heavy: only pipelines with BigQuery tables need it
+    from google.api_core.exceptions import Forbidden, NotFound
+
+    if not _REBUILDS.fullmatch(name.dataset):
+        return
+    dataset = f"{name.project}.{name.dataset}"
+    with (
+        asking(f"to remove the dataset {dataset}"),
+        suppress(Forbidden, NotFound),  # An empty one costs nothing.
+    ):
+        if not list(client.list_tables(dataset, max_results=1)):
+            client.delete_dataset(dataset, not_found_ok=True)
 
 
 def _datasets(client: Client, prefix: str) -> list[str]:
@@ -86,15 +102,3 @@ def _is_of(client: Client, name: TableName, pipeline: str, incarnation: str | No
     made = newest.entry if newest.pending is None else newest.pending.after
     owner = owner_of(made.properties)
     return owner[0] == pipeline and incarnation in (None, owner[1])
-
-
-def _remove_empty(client: Client, dataset: str) -> None:
-    # heavy: only pipelines with BigQuery tables need it
-    from google.api_core.exceptions import Forbidden, NotFound
-
-    with (
-        asking(f"to remove the dataset {dataset}"),
-        suppress(Forbidden, NotFound),  # An empty one costs nothing.
-    ):
-        if not list(client.list_tables(dataset, max_results=1)):
-            client.delete_dataset(dataset, not_found_ok=True)
