@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +11,22 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fixtures.bigquery import Dataset
-from tests.fixtures.bigquery_place import with_bigquery
+from tests.fixtures.bigquery_place import PROJECT, with_bigquery
+from tests.fixtures.blocks import roll_up
+from tests.fixtures.capture import PipelineFactory
 from tests.fixtures.parts import History, Row, Shaped, schema_of
+from tests.fixtures.services import Database
+from tests.spark.test_verify import SharedJobs, verified
 from tests.support.bigquery.jobs import BILLED_MIN
 from tideline.contract.maintenance import MaintenanceOutcome
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan
 from tideline.contract.receipt import Outcome, Receipt, decode_receipt, encode_receipt, run_of
+from tideline.contract.request import DumpRequest
+from tideline.contract.verification import VerificationOutcome
 from tideline.planner import applied_state, begin_rebuild, next_step
+from tideline.planner.consumers import register_warehouse
+from tideline.planner.garbage import Fate, Garbage
 from tideline.planner.maintaining import order_maintenance
 from tideline.settings import Warehouse
 from tideline_console.merge import _print_receipt
@@ -85,11 +94,11 @@ def test_status_shows_a_table_and_what_others_changed(
 ) -> None:
     history.merge(spark)
     merged = applied_state(history.settings).tables[T]
-    assert (merged.state.value, merged.reason) == ("merged", None)
+    assert (merged.state.value, merged.reason) == ("active", None)
     name = f"{history.settings.warehouse.bigquery.dataset_prefix}__public"
     dataset.client.query(f"UPDATE `{name}`.t SET text = 'theirs' WHERE id = 1").result()  # noqa: S608
     changed = applied_state(history.settings).tables[T]
-    assert changed.state.value == "unhealed" and "another program" in (changed.reason or "")
+    assert changed.state.value == "needs-resnapshot" and "another program" in (changed.reason or "")
 
 
 def test_maintenance_leaves_the_files_to_bigquery(history: History, spark: SparkSession) -> None:
@@ -100,8 +109,8 @@ def test_maintenance_leaves_the_files_to_bigquery(history: History, spark: Spark
     (done,) = maintain(spark, order).tables
     assert (done.outcome, done.error) == (MaintenanceOutcome.LEFT, None)
     assert done.before is not None and (done.before.files, done.before.rows) == (1, 3)
-    asked = replace(order, maintenance_id="again", purge=True) if hasattr(order, "purge") else order
-    (again,) = maintain(spark, asked).tables
+    eager = replace(order.thresholds, small_files_min=1, vacuum_hours=24.0)
+    (again,) = maintain(spark, replace(order, thresholds=eager)).tables
     assert again.error is None
     assert rows(history, spark) == [(1, "x"), (2, "x"), (3, "x")]
 
@@ -141,3 +150,66 @@ def test_a_rebuild_changes_the_mode(history: History, spark: SparkSession) -> No
     history.merge(spark)
     assert set(rebuilt(history, spark, Mode.APPEND)) == {"applied"}
     assert rows(history, spark) == [(1, "x"), (1, "y"), (2, "x"), (3, "x")]
+
+
+@pytest.mark.usefixtures("blocks_of_ten")
+def test_garbage_waits_for_the_target(history: History, spark: SparkSession) -> None:
+    """Parts that a full dump made needless stay until BigQuery's table has the dump."""
+    low = history.last_seq
+    for key in (1, 2, 3):
+        history.commit(row("r", key))
+    history.commit(deletes_before=[(T, low)])
+    for key in range(17, 45):
+        history.commit(row("c", key))
+    register_warehouse(history.settings, history.store)
+    roll_up(history)
+    later = datetime.now(UTC) + timedelta(days=400)
+    waiting = Garbage(history.settings, history.store).collect(later, dry_run=True)
+    assert waiting.objects[Fate.UNAPPLIED] and not waiting.objects[Fate.UNNEEDED]
+    history.merge(spark)
+    found = Garbage(history.settings, history.store).collect(later)
+    assert found.objects[Fate.UNNEEDED] and not found.objects[Fate.UNAPPLIED]
+    history.commit(row("c", 9))
+    (receipt,) = history.merge(spark).tables
+    assert receipt.outcome is Outcome.APPLIED
+    assert (9, "x") in rows(history, spark)
+
+
+@pytest.mark.timeout(1_200)
+def test_verify_finds_and_repairs_what_others_did(
+    database: Database,
+    pipeline_of: PipelineFactory,
+    spark: SparkSession,
+    request: pytest.FixtureRequest,
+    dataset: Dataset,
+    tmp_path: Path,
+) -> None:
+    database.run(
+        "CREATE TABLE t (id bigint PRIMARY KEY, name text, price numeric(10,2), day date)",
+        "INSERT INTO t SELECT g, 'n' || g, g / 7.0, '2024-01-01'::date + g"
+        " FROM generate_series(1, 60) g",
+    )
+    with_bigquery(request, Warehouse(url=tmp_path.as_uri()))
+    keys = {"project": PROJECT, "endpoint": dataset.front.endpoint, "dataset_prefix": dataset.name}
+    pipeline = pipeline_of(database, warehouse={"format": "bigquery", "bigquery": keys})
+    pipeline.start()
+    jobs = SharedJobs(pipeline, spark)
+    pipeline.ask(DumpRequest("first", (T,)))
+    jobs.merge("m", [T])
+    equal = verified(jobs, "v-equal", T)[T]
+    assert (equal.outcome, equal.rows) == (VerificationOutcome.EQUAL, 60), equal
+    name = f"`{dataset.name}__public`.t"
+    for statement in (
+        f"DELETE FROM {name} WHERE id = 7",  # noqa: S608
+        f"UPDATE {name} SET name = 'other' WHERE id = 20",  # noqa: S608
+    ):
+        dataset.client.query(statement).result()
+    found = verified(jobs, "v-damaged", T)[T]
+    assert found.outcome is VerificationOutcome.DIFFERS
+    assert {(one.kind, one.key, one.columns) for one in found.keys} == {
+        ("missing", ("7",), ()),
+        ("different", ("20",), ("name",)),
+    }
+    verified(jobs, "v-repair", T, repair=True)
+    assert verified(jobs, "v-after", T)[T].outcome is VerificationOutcome.EQUAL
+    assert dataset.rows(f"SELECT COUNT(*) FROM {name} WHERE name = 'other'") == [(0,)]  # noqa: S608
