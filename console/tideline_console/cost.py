@@ -15,6 +15,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from tideline.contract.errors import TidelineError
+from tideline.contract.target_url import BIGQUERY
 from tideline.cost import GB, Cost, Prices, RequestRates, Traffic, cost_of
 from tideline.settings import Capture, Retention, Settings, load_settings, settings_path
 from tideline_console.arguments import CostOptions
@@ -25,18 +26,26 @@ if TYPE_CHECKING:
     from tideline_console.traffic import Measured
 
 RETRY_S = 5.0
+_BIGQUERY = (
+    "what BigQuery bills is not counted here: it depends on the bytes of the tables that each MERGE"
+    " reads, which the chain does not know. Each merge's receipt has what it was billed for"
+    " (bytes_billed), and `tideline status --metrics` the sum by table; storage is on Google's bill"
+    " alone (docs/BIGQUERY.md#cost)"
+)
 Values = TypeVar("Values", Traffic, RequestRates)
 
 
 class CostReport(msgspec.Struct, frozen=True, rename={"rates": "pace"}):
     """The JSON document: the inputs, and the costs of a day at each flush interval. ``measured``:
-    the source of the traffic, None where it was given or is the model's."""
+    the source of the traffic, None where it was given or is the model's. ``not_counted``: what
+    costs besides, in words."""
 
     traffic: Traffic
     rates: RequestRates
     prices: Prices
     days: tuple[Cost, ...]
     measured: Measured | None = None
+    not_counted: tuple[str, ...] = ()
 
 
 def run(asked: CostOptions, prices: Prices, config: Path | None, *, as_json: bool) -> None:
@@ -87,7 +96,7 @@ def compute(
         parts_days=retention.parts_days,
         removal_interval_s=retention.interval_s,
         rollup_file_bytes_max=capture.rollup_file_bytes_max,
-        warehouse_in_store=settings is None or settings.warehouse_storage.in_object_store,
+        warehouse_in_store=settings is None or _in_store(settings),
     )
     if measured is not None:
         traffic, rates = measured.traffic(), measured.rates(rates)
@@ -98,7 +107,16 @@ def compute(
         for flush_s in flushes
     )
     rates = msgspec.structs.replace(rates, flush_s=flushes[0])
-    return CostReport(traffic, rates, prices, days, measured)
+    return CostReport(traffic, rates, prices, days, measured, _not_counted(settings))
+
+
+def _in_store(settings: Settings) -> bool:
+    """Return whether merges cause requests of an object store for their tables."""
+    return settings.warehouse_storage.in_object_store and settings.formats != {BIGQUERY}
+
+
+def _not_counted(settings: Settings | None) -> tuple[str, ...]:
+    return (_BIGQUERY,) if settings is not None and BIGQUERY in settings.formats else ()
 
 
 def _listed(settings: Settings | None) -> int | None:
@@ -135,6 +153,8 @@ def _print(answer: CostReport) -> None:
     for name, value in _lines(answer.days):
         table.add_row(name, *(value(cost) for cost in answer.days))
     make_console().print(table)
+    for line in answer.not_counted:
+        say(line)
 
 
 def _lines(days: Sequence[Cost]) -> Iterator[tuple[str, Callable[[Cost], str]]]:

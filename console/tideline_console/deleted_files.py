@@ -29,8 +29,8 @@ def target_removals(settings: Settings, incarnation: str | None) -> Iterator[Rem
 
     Raises Misconfigured for a warehouse that is neither in files nor in an object store.
     """
-    for name, remove in other_tables(settings, incarnation):
-        yield Removal("target", f"the Iceberg table {name}", remove)
+    for what, remove in other_tables(settings, incarnation):
+        yield Removal("target", what, remove)
     if settings.warehouse.in_object_store:
         yield from object_removals(settings, incarnation)
         return

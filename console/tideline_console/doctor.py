@@ -1,7 +1,7 @@
 """``tideline doctor``: checks everything that capture and merge need, before anything runs.
 
 It changes only a probe object in the store and one in the warehouse's folder, and makes and removes
-a namespace in a catalog of Iceberg tables.
+a namespace in a catalog of Iceberg tables, and tables in the datasets of BigQuery ones.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tideline_console.checks import (
     impatient,
     report,
 )
+from tideline_console.doctor_bigquery import check_bigquery
 from tideline_console.doctor_catalog import check_catalog
 from tideline_console.doctor_iceberg import check_iceberg
 from tideline_console.doctor_jars import check_named_jars
@@ -56,6 +57,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from attempt("layout", lambda: check_layouts(settings), grave=False)
     yield from check_catalog(settings)
     yield from check_iceberg(settings)
+    yield from check_bigquery(settings)
     cluster = settings.merge.master
     yield from attempt("cluster", lambda: list(check_cluster(settings, cluster)), grave=False)
     yield from attempt("java", check_java, grave=False)

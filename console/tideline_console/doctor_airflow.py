@@ -24,6 +24,7 @@ from tideline_console.checks import (
     check_warehouse,
     report,
 )
+from tideline_console.doctor_bigquery import check_bigquery
 from tideline_console.doctor_catalog import check_catalog
 from tideline_console.doctor_iceberg import check_iceberg
 from tideline_console.doctor_jars import check_jars
@@ -61,6 +62,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from attempt("layout", lambda: check_layouts(settings), grave=False)
     yield from check_catalog(settings)
     yield from check_iceberg(settings, grave=True)
+    yield from check_bigquery(settings, grave=True)
     checks: dict[str, Callable[[], list[Finding]]] = {
         "spark": lambda: check_spark(settings),
         "plugin": check_plugin,

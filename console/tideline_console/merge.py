@@ -98,6 +98,8 @@ def _print_receipt(receipt: Receipt) -> None:
             say(f"{one.table}: {one.outcome.value}: {one.error}")
             if one.hint is not None:
                 say(f"  hint: {one.hint}")
+        if one.bytes_billed:
+            say(f"{one.table}: billed for {one.bytes_billed / 1e6:,.1f} MB")
         for warning in one.warnings:
             say(f"{one.table}: {warning}")
         for change in one.external_changes:

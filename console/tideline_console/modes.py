@@ -39,6 +39,7 @@ def check_modes(settings: Settings, path: Path) -> Iterator[Finding]:
         "warehouse.secret_access_key_file": settings.warehouse.secret_access_key_file,
         "warehouse.catalog.token_file": settings.warehouse.catalog.token_file,
         "warehouse.iceberg.password_file": settings.warehouse.iceberg.password_file,
+        "warehouse.bigquery.credentials_file": settings.warehouse.bigquery.credentials_file,
         "merge.authenticate_secret_file": settings.merge.authenticate_secret_file,
     }
     for name, file in files.items():

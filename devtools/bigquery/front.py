@@ -26,6 +26,7 @@ from devtools.bigquery.answers import HttpError, failed, unsupported
 from devtools.bigquery.emulator import Emulator
 from devtools.bigquery.faults import BigQueryFault, Call, failure_of, refuse
 from devtools.bigquery.jobs import Job, StandInJobs
+from devtools.bigquery.permissions import check_permission, refused_job
 from devtools.bigquery.uploads import Upload, Uploads, parts
 from devtools.services.http_service import HttpService, QuietHandler
 
@@ -41,6 +42,8 @@ class BigQueryFront(HttpService):
         self.jobs = StandInJobs(self.emulator, folder)
         self.uploads = Uploads()
         self.calls: list[Call] = []
+        self.denied: set[str] = set()
+        """The permissions that its client lacks."""
         self._faults: deque[BigQueryFault | None] = deque()
         self._read_faults: deque[BigQueryFault] = deque()
         self._polls: deque[int] = deque()
@@ -100,7 +103,7 @@ class BigQueryFront(HttpService):
         with self.turn:
             fault = self._faults.popleft() if self._faults else None
             refuse(fault)
-            failure = failure_of(fault)
+            failure = failure_of(fault) or refused_job(self.denied)
             polls = self._polls.popleft() if self._polls else 0
             content = upload.content
             made = self.jobs.insert(project, upload.job, content, polls=polls, failure=failure)
@@ -221,6 +224,7 @@ class _Handler(QuietHandler):
         self, path: str, query: str, body: bytes, headers: dict[str, str]
     ) -> tuple[int, bytes]:
         front, (upload, _, rest) = self._front, path.partition(_API)
+        check_permission(front.denied, self.command, rest.split("/"), parse_qs(query))
         match (self.command, *rest.split("/")):
             case ("POST" | "PUT", project, "jobs") if upload == "/upload":
                 return self._upload(project, query, body, headers)

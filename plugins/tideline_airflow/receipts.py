@@ -71,4 +71,9 @@ def format_receipts(receipts: Sequence[TableReceipt]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
+    lines += [
+        f"{log_line(one.table)}: billed for {one.bytes_billed / 1e6:,.1f} MB"
+        for one in receipts
+        if one.bytes_billed
+    ]
     return "\n".join(["merged:", *lines])

@@ -94,7 +94,9 @@ class SwapRun:
         """Swap and return the receipt: see `receipt_of`."""
         swap = self._swap
         failure = partial(failed_swap, swap)
-        return receipt_of(self._attempt, failure, patience, f"swapping {swap.table}")
+        receipt = receipt_of(self._attempt, failure, patience, f"swapping {swap.table}")
+        billed = self._live.bytes_billed + self._shadow.bytes_billed
+        return replace(receipt, bytes_billed=billed)
 
     def _attempt(self) -> TableReceipt:
         swap = self._swap

@@ -82,7 +82,8 @@ class TableRun:
         """Merge and return the table's receipt: see `receipt_of`."""
         table = self._table
         failure = partial(failed, table)
-        return receipt_of(self._attempt, failure, patience, f"merging {table.table}")
+        receipt = receipt_of(self._attempt, failure, patience, f"merging {table.table}")
+        return msgspec.structs.replace(receipt, bytes_billed=self._target.bytes_billed)
 
     def _attempt(self) -> TableReceipt:
         table = self._table

@@ -75,7 +75,8 @@ class TableReceipt(
     which did not count), ``conflicts`` of them lost to another writer. ``timeliness``: how soon the
     plan's changes were queryable, the same figures however often the plan is run; None where
     nothing was merged, or a table was built. ``lineage`` has the columns that were written.
-    ``warnings`` say what went wrong besides the merge.
+    ``warnings`` say what went wrong besides the merge. ``bytes_billed``: by a warehouse that bills
+    its jobs, for all attempts.
     """
 
     table: str
@@ -101,6 +102,7 @@ class TableReceipt(
     timeliness: Timeliness | None = None
     lineage: tuple[ColumnLineage, ...] = ()
     warnings: tuple[str, ...] = ()
+    bytes_billed: int = 0
 
 
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, rename={"delayed": "held"}):
@@ -161,6 +163,7 @@ def run_of(receipt: Receipt, ended_us: int) -> MergeRun:
                 seconds=one.seconds,
                 error=one.error,
                 error_kind=one.error_kind,
+                bytes_billed=one.bytes_billed,
             )
             for one in receipt.tables
         ),

@@ -60,7 +60,7 @@ class TableFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     """The figures of a run for one table that operators watch over time.
 
     ``outcome`` as in the receipt; ``attempts`` made, of which ``conflicts`` were lost to another
-    writer of the table; ``error_kind`` of the last.
+    writer of the table; ``error_kind`` of the last; ``bytes_billed`` by the warehouse.
     """
 
     table: str
@@ -72,6 +72,7 @@ class TableFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
     error: str | None = None
     error_kind: str | None = None
+    bytes_billed: int = 0
 
 
 class MergeRun(msgspec.Struct, frozen=True, omit_defaults=True, rename={"delayed": "held"}):

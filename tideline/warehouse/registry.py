@@ -10,6 +10,7 @@ from tideline.settings import Settings, Warehouse
 from tideline.warehouse.access import storage_options, trust
 from tideline.warehouse.base import TableReader
 from tideline.warehouse.bigquery.reader import open_bigquery
+from tideline.warehouse.bigquery.removal import owned_targets, remove_target
 from tideline.warehouse.delta.log import LOG_FOLDER
 from tideline.warehouse.delta.reader import open_delta
 from tideline.warehouse.iceberg.client import owned_tables, remove_table
@@ -28,15 +29,20 @@ LOG_FOLDERS = (LOG_FOLDER,)
 def other_tables(
     settings: Settings, incarnation: str | None
 ) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Yield the pipeline's tables that a catalog names, not a folder: a name for people, and what
-    removes the table. Of this ``incarnation`` where it is known.
+    """Yield the pipeline's tables that a catalog or BigQuery names, not a folder: what is removed,
+    in words, and what removes it. Of this ``incarnation`` where it is known.
 
-    Raises Unavailable where the catalog cannot be read.
+    Raises Unavailable where one of both cannot be read, Misconfigured where it refuses.
     """
     place = settings.warehouse_storage
     if place.iceberg.catalog is not None:
         for name in owned_tables(place, settings.pipeline, incarnation):
-            yield ".".join(name), partial(remove_table, place, name)
+            yield f"the Iceberg table {'.'.join(name)}", partial(remove_table, place, name)
+    if place.bigquery.project is not None:
+        for owned in owned_targets(place, settings.pipeline, incarnation):
+            text = f"the BigQuery table {owned.name}, its log"
+            text += f" and {len(owned.staged)} tables of staged rows" if owned.staged else ""
+            yield text, partial(remove_target, place, owned)
 
 
 def open_reader(url: str, place: Warehouse) -> TableReader | None:

@@ -52,8 +52,11 @@ def metrics(status: Status, watch: FreshnessWatch) -> str:
     merges = gauge("table_merges", "Merges in the window, by outcome", "table", "outcome")
     tries = gauge("table_merge_attempts", "Attempts that they took", "table")
     conflicts = gauge("table_merge_conflicts", "Those lost to another writer", "table")
+    billed = gauge("table_merge_bytes_billed", "Bytes that BigQuery billed for them", "table")
     for (table, name), count in _counted(watch.runs).items():
-        if name == "attempts":
+        if name == "bytes_billed":
+            billed.labels(status.pipeline, table).set(count)
+        elif name == "attempts":
             tries.labels(status.pipeline, table).set(count)
         elif name == "conflicts":
             conflicts.labels(status.pipeline, table).set(count)
@@ -85,4 +88,6 @@ def _counted(runs: Iterable[MergeRun]) -> Counter[tuple[str, str]]:
             counted[one.table, one.outcome] += 1
             counted[one.table, "attempts"] += one.attempts
             counted[one.table, "conflicts"] += one.conflicts
+            if one.bytes_billed:
+                counted[one.table, "bytes_billed"] += one.bytes_billed
     return counted

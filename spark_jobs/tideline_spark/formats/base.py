@@ -125,6 +125,12 @@ class Target(Protocol):
     @property
     def files(self) -> TargetFiles: ...
 
+    @property
+    def bytes_billed(self) -> int:
+        """The bytes that the warehouse has billed for what was done through this object; 0 of a
+        format whose warehouse bills none."""
+        ...
+
     def look(self) -> TargetVersion:
         """Look up the table's newest version."""
         ...

@@ -45,6 +45,8 @@ class ToyVersion(TargetVersion):
 class ToyTarget:
     """See `Target`."""
 
+    bytes_billed = 0
+
     def __init__(self, session: SparkSession, path: str) -> None:
         self._session = session
         self._table = ToyTable(session, path)

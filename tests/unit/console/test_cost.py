@@ -103,6 +103,17 @@ def test_a_warehouse_in_folders_has_no_requests(tmp_path: Path) -> None:
     assert min(asked("s3://lake/shop")) > 0
 
 
+def test_what_bigquery_bills_is_not_counted_and_named(tmp_path: Path) -> None:
+    settings_in(tmp_path, warehouse={"url": "s3://lake/shop"})
+    assert "not_counted" not in document(tmp_path) or document(tmp_path)["not_counted"] == []
+    assert "BigQuery" not in cost(tmp_path)
+    settings_in(tmp_path, warehouse={"url": "s3://lake/shop", "format": "bigquery"})
+    (line,) = document(tmp_path)["not_counted"]
+    assert "bytes_billed" in line and line.split()[0] in cost(tmp_path)
+    (day,) = document(tmp_path)["days"]
+    assert (day["puts"]["warehouse"], day["gets"]["warehouse"]) == (0, 0)
+
+
 def test_patterns_say_nothing_of_how_many_tables_there_are(tmp_path: Path) -> None:
     settings_in(tmp_path, source={"tables": ["public.*"]})
     assert document(tmp_path)["traffic"]["tables"] == 100

@@ -305,8 +305,8 @@ def test_a_warehouse_that_is_away_makes_no_table_late() -> None:
 def test_the_objective_and_the_metrics() -> None:
     figures = Timeliness(200, 4, WITHIN, 900 * SECOND, NOW - 60 * SECOND)
     runs = (
-        ran(60, timeliness=figures, attempts=3, conflicts=2),
-        ran(10, "failed", error_kind="Unavailable"),
+        ran(60, timeliness=figures, attempts=3, conflicts=2, bytes_billed=10_485_760),
+        ran(10, "failed", error_kind="Unavailable", bytes_billed=1),
     )
     made, watch = status(BEHIND, MERGED, runs=runs)
     compliance = made.tables[0].slo
@@ -327,6 +327,7 @@ def test_the_objective_and_the_metrics() -> None:
         f'tideline_table_late{{pipeline="shop",stage="store",table="{A}"}} 0.0',
         f"tideline_table_merge_attempts{{{labels}}} 4.0",
         f"tideline_table_merge_conflicts{{{labels}}} 2.0",
+        f"tideline_table_merge_bytes_billed{{{labels}}} 1.0485761e+07",
         f'tideline_table_merges{{outcome="failed",{labels}}} 1.0',
     ):
         assert line in text, text

@@ -112,6 +112,19 @@ MODULES: Mapping[str, frozenset[str]] = {
             "requests.exceptions",
         }
     ),
+    "tideline.warehouse.bigquery.probe": frozenset(
+        {
+            "google.api_core.exceptions",
+            "google.auth.exceptions",
+            "google.cloud.bigquery",
+            "pyarrow",
+            "pyarrow.parquet",
+            "uuid",
+        }
+    ),
+    "tideline.warehouse.bigquery.removal": frozenset(
+        {"google.api_core.exceptions", "google.cloud.bigquery"}
+    ),
     "tideline.warehouse.bigquery.log": frozenset(
         {"google.api_core.exceptions", "google.cloud.bigquery"}
     ),

@@ -87,7 +87,7 @@ def open_client(place: BigQueryPlace) -> Client:
         )
     except (GoogleAuthError, OSError, ValueError) as error:
         raise Misconfigured(
-            f"there are no credentials for BigQuery: {type(error).__name__}",
+            f"there are no usable credentials for BigQuery: {type(error).__name__}",
             hint="set warehouse.bigquery.credentials_file, or give this place the application"
             " default credentials (docs/BIGQUERY.md#credentials)",
         ) from None

@@ -213,14 +213,23 @@ def read_log(client: Client, name: TableName) -> CommitLog:
         table = client.get_table(str(name))
     except NotFound:
         table = None
-    try:
-        rows = list(client.list_rows(client.get_table(str(name.log))))
-    except NotFound:
-        return CommitLog([], table, 0)
-    commits = sorted((_commit(dict(row.items())) for row in rows), key=lambda one: -one.version)
+    commits = read_commits(client, name)
     newest = commits[0] if commits else None
     ended = 0 if newest is None or not newest.job else ended_ms(client, newest)
     return CommitLog(commits, table, ended)
+
+
+def read_commits(client: Client, name: TableName) -> list[Commit]:
+    """Read the rows of the log of ``name``, newest first; none without a log. Raises as
+    `read_log` does."""
+    # heavy: as above
+    from google.api_core.exceptions import NotFound
+
+    try:
+        rows = list(client.list_rows(client.get_table(str(name.log))))
+    except NotFound:
+        return []
+    return sorted((_commit(dict(row.items())) for row in rows), key=lambda one: -one.version)
 
 
 def modified_ms(table: Any) -> int:

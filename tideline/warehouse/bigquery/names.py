@@ -11,6 +11,11 @@ PLACE_SETTING = "spark.tideline.bigquery"
 """The setting of Spark, of ours, with the `BigQueryPlace` of sessions for BigQuery tables."""
 OWN = "_tideline_"
 """What the names of our own tables begin with; no target's does (`layout.encode_name`)."""
+STAGED = "staged"
+"""The word for tables of staged rows, before a part of each one's own."""
+_LOG = "log"
+_LOG_NAME = re.compile(rf"{OWN}{_LOG}_(.+)")
+_STAGED_NAME = re.compile(rf"{OWN}{STAGED}_[0-9a-f]{{16}}_(.+)")
 _HEX = re.compile(r"[~%]([0-9A-F]{2})")
 _OTHER = re.compile(r"[^A-Za-z0-9_]")
 
@@ -37,7 +42,19 @@ class TableName(NamedTuple):
     @property
     def log(self) -> TableName:
         """The table with the commits to this one."""
-        return self.own("log")
+        return self.own(_LOG)
+
+
+def target_of_log(table: str) -> str | None:
+    """Return the target beside which ``table`` is the log; None for another table."""
+    found = _LOG_NAME.fullmatch(table)
+    return None if found is None else found[1]
+
+
+def target_of_staged(table: str) -> str | None:
+    """Return the target for which ``table`` has staged rows; None for another table."""
+    found = _STAGED_NAME.fullmatch(table)
+    return None if found is None else found[1]
 
 
 def name_of(url: str) -> TableName:

@@ -38,6 +38,7 @@ from tideline_spark.formats.bigquery.jobs import (
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import QueryJob
+    from google.cloud.bigquery.table import RowIterator
 
 DIALECT = BigQueryDialect()
 _GUARD = "newest AND version = {version} AND pending IS {pending}"
@@ -68,16 +69,10 @@ class BigQueryAccess:
                 return log
             self._settle(log)
 
-    def ask(self, sql: str) -> Any:
+    def ask(self, sql: str) -> RowIterator:
         """Run a query; return its rows as Google's iterator."""
-        # heavy: only pipelines with BigQuery tables need it
-        from google.cloud.bigquery import QueryJobConfig
-
-        config = QueryJobConfig(
-            maximum_bytes_billed=self.place.maximum_bytes_billed, labels=self.labels
-        )
         with asking(f"to read rows of {self.name}"):
-            return self.client.query(sql, job_config=config).result()
+            return self.jobs.query(sql)
 
     def make_log(self) -> CommitLog:
         """Make the table's dataset and log where they are not there; return the table as it is."""

@@ -20,6 +20,7 @@ from tideline.warehouse.bigquery.client import BigQueryPlace, asking, reason_of,
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, LoadJob, QueryJob
+    from google.cloud.bigquery.table import RowIterator
 
 OVERTAKEN = "TIDELINE_TARGET_OVERTAKEN"
 """In the text of what is raised where another run was faster, and of scripts that find it."""
@@ -61,7 +62,8 @@ def job_name(*parts: object) -> str:
 
 
 class Jobs:
-    """The jobs of one client; ``labels`` are theirs."""
+    """The jobs of one client; ``labels`` are theirs. ``bytes_billed`` is the sum of those that have
+    ended, also where another run began one of them."""
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class Jobs:
     ) -> None:
         self._client, self._place, self._labels = client, place, labels
         self._sleep = sleep
+        self.bytes_billed = 0
 
     def run(self, name: str, sql: str, doing: str) -> QueryJob:
         """Run ``sql`` as the job ``name``, unless it has run; return the job, which has ended.
@@ -94,6 +97,22 @@ class Jobs:
         job: QueryJob = self._to_its_end(name, begin, doing)
         return job
 
+    def query(self, sql: str) -> RowIterator:
+        """Return the rows of the query ``sql``, which changes nothing: it has no id, and may run
+        again. Raises what Google's library raises."""
+        # heavy: as above
+        from google.cloud.bigquery import QueryJobConfig
+
+        limit = self._place.maximum_bytes_billed
+        config = QueryJobConfig(maximum_bytes_billed=limit, labels=self._labels)
+        job = self._client.query(sql, job_config=config)
+        rows = job.result()
+        self._count(job)
+        return rows
+
+    def _count(self, job: Any) -> None:
+        self.bytes_billed += int(getattr(job, "total_bytes_billed", None) or 0)
+
     def load(self, name: str, file: Any, size: int, table: str, config: Any) -> LoadJob:
         """Load a file's rows as the job ``name``, unless that was done. Raises as `run` does."""
 
@@ -114,6 +133,7 @@ class Jobs:
             with asking(doing):
                 job, ours = self._begun(job_id, begin)
                 _wait_for(job)
+            self._count(job)
             if job.error_result is None:
                 return job
             reason = str(job.error_result.get("reason"))

@@ -14,13 +14,12 @@ from pathlib import Path
 from pyspark.sql import DataFrame, types
 
 from tideline.warehouse.bigquery.client import asking
-from tideline.warehouse.bigquery.names import TableName
+from tideline.warehouse.bigquery.names import STAGED, TableName
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess
 from tideline_spark.formats.bigquery.jobs import JobFailed
 from tideline_spark.formats.bigquery.types import bigquery_type, to_bigquery
 from tideline_spark.scratch import scratch_of
 
-STAGED = "staged"
 EXPIRY = timedelta(days=1)
 """The age at which BigQuery removes a table of staged rows that a killed run has left."""
 _FILES_MAX = 8

@@ -19,6 +19,7 @@ from tideline.contract.plan import CommitMetadata, TablePlan
 from tideline.contract.table_layout import NO_LAYOUT, TableLayout
 from tideline.warehouse.bigquery.client import asking
 from tideline.warehouse.bigquery.log import Commit, CommitLog, ended_ms
+from tideline.warehouse.bigquery.removal import remove_shadow_dataset
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess, after
 from tideline_spark.formats.bigquery.columns import BigQueryColumns
 from tideline_spark.formats.bigquery.counts import rows_changed
@@ -61,6 +62,11 @@ class BigQueryTarget:
     def snapshot(self) -> TargetSnapshot:
         """See `Target`."""
         return self.look().snapshot()
+
+    @property
+    def bytes_billed(self) -> int:
+        """See `Target`."""
+        return self._access.jobs.bytes_billed
 
     def newest(self) -> int:
         """See `Target`."""
@@ -254,6 +260,7 @@ class BigQueryTarget:
         with asking(f"to remove {name}"):
             for one in (name, name.log):
                 client.delete_table(str(one), not_found_ok=True)
+        remove_shadow_dataset(client, name)
 
     def drop_versions(self, seen: TargetVersion) -> None:
         """See `Target`: no commit reads former ones; `BigQueryFiles.vacuum` removes them."""

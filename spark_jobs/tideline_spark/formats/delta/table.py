@@ -50,6 +50,8 @@ _REMOVABLE = {
 class DeltaTarget:
     """See `Target`."""
 
+    bytes_billed = 0
+
     def __init__(self, session: SparkSession, url: str) -> None:
         path = unquote(url)  # Addresses are percent-encoded, Hadoop's paths are not.
         self._access = DeltaAccess(session, path)

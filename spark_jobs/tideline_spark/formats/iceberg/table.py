@@ -60,6 +60,8 @@ _VIEW = "tideline_range"
 class IcebergTarget:
     """See `Target`."""
 
+    bytes_billed = 0
+
     def __init__(self, session: SparkSession, url: str) -> None:
         self._access = IcebergAccess(session, url)
         self._session = session
