@@ -23,6 +23,7 @@ from tideline.contract.errors import CorruptData
 from tideline.contract.external_commits import COMMITS_MAX, TableCommit
 from tideline.contract.manifest import digest
 from tideline.contract.plan import CommitMetadata
+from tideline.warehouse.bigquery.client import asking
 from tideline.warehouse.bigquery.names import TableName
 
 if TYPE_CHECKING:
@@ -221,6 +222,14 @@ def read_log(client: Client, name: TableName) -> CommitLog:
     newest = commits[0] if commits else None
     ended = 0 if newest is None or not newest.job else ended_ms(client, newest)
     return CommitLog(commits, table, ended)
+
+
+def remove_table(client: Client, name: TableName) -> None:
+    """Remove the table ``name`` and its log, as far as they are there. Raises Unavailable or
+    Misconfigured where BigQuery refuses."""
+    with asking(f"to remove {name}"):
+        for one in (name, name.log):
+            client.delete_table(str(one), not_found_ok=True)
 
 
 def modified_ms(table: Any) -> int:

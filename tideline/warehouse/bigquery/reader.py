@@ -8,7 +8,7 @@ from tideline.contract.external_commits import COMMITS_MAX, TableCommit
 from tideline.settings import Warehouse
 from tideline.warehouse.base import TableColumn
 from tideline.warehouse.bigquery.client import BigQueryPlace, asking, open_client
-from tideline.warehouse.bigquery.log import CommitLog, read_log
+from tideline.warehouse.bigquery.log import CommitLog, read_log, remove_table
 from tideline.warehouse.bigquery.names import name_of
 
 
@@ -22,6 +22,11 @@ def open_bigquery(url: str, place: Warehouse) -> BigQueryReader | None:
     with asking(f"to read the log of {name_of(url)}"):
         log = read_log(client, name_of(url))
     return BigQueryReader(log) if log.exists else None
+
+
+def remove_bigquery(url: str, place: Warehouse) -> None:
+    """Remove the table at ``url``, and its log. Raises as `open_bigquery` does."""
+    remove_table(open_client(BigQueryPlace.of(place)), name_of(url))
 
 
 class BigQueryReader:

@@ -18,7 +18,7 @@ from tideline.contract.external_commits import SinceOurs, TableCommit, since_our
 from tideline.contract.plan import CommitMetadata, TablePlan
 from tideline.contract.table_layout import NO_LAYOUT, TableLayout
 from tideline.warehouse.bigquery.client import asking
-from tideline.warehouse.bigquery.log import Commit, CommitLog, ended_ms
+from tideline.warehouse.bigquery.log import Commit, CommitLog, ended_ms, remove_table
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess, after
 from tideline_spark.formats.bigquery.columns import BigQueryColumns
 from tideline_spark.formats.bigquery.counts import rows_changed
@@ -227,10 +227,7 @@ class BigQueryTarget:
 
     def remove(self) -> None:
         """See `Target`."""
-        client, name = self._access.client, self._access.name
-        with asking(f"to remove {name}"):
-            for one in (name, name.log):
-                client.delete_table(str(one), not_found_ok=True)
+        remove_table(self._access.client, self._access.name)
 
     def drop_versions(self, seen: TargetVersion) -> None:
         """See `Target`: no commit reads former ones; `BigQueryFiles.vacuum` removes them."""
