@@ -45,6 +45,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     warehouse.merge,
     warehouse.maintain,
     warehouse.rebuild,
+    warehouse.delete_former,
     warehouse.garbage,
     pipeline.status,
     setup.cost,

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from tideline.contract.modes import Mode
+from tideline.contract.target_url import TableFormatName
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,4 +119,11 @@ class RebuildOptions:
     restart: Annotated[
         bool, typer.Option("--restart", help="Give up a rebuild of the table that is under way.")
     ] = False
+    to: Annotated[
+        TableFormatName | None,
+        typer.Option(
+            help="Move the table to another table format instead, as it is, proven equal.",
+            show_default=False,
+        ),
+    ] = None
     restart_before_0_2: Annotated[bool, typer.Option("--anew", hidden=True)] = False

@@ -6,16 +6,18 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from tideline.contract import layout
 from tideline.contract.errors import Misconfigured
+from tideline.contract.target_url import table_format_of
 from tideline.settings import Settings
 from tideline.store.objects import ObjectStore, open_store
-from tideline.warehouse.registry import other_tables
+from tideline.warehouse.registry import REMOVERS, other_tables
 from tideline_capture.sources.administration import Removal
-from tideline_console.deleted_objects import delete_below, is_of, object_removals
+from tideline_console.deleted_objects import delete_below, is_of, object_removal, object_removals
 
 _TABLES = ("*/*", f"{layout.REBUILDS_FOLDER}/*/*/*")
 """The folders of a warehouse's tables, and of rebuilt ones that are not swapped in."""
@@ -47,6 +49,26 @@ def target_removals(settings: Settings, incarnation: str | None) -> Iterator[Rem
     for path in sorted(one for pattern in _TABLES for one in root.glob(pattern)):
         if path.is_dir() and is_of(settings, path.as_uri(), incarnation):
             yield _target(path, removed)
+
+
+def table_removal(settings: Settings, url: str) -> Removal:
+    """Return the removal of the pipeline's table at ``url``, with its files.
+
+    Raises Misconfigured for a warehouse that is neither in files nor in an object store.
+    """
+    remover = REMOVERS.get(table_format_of(url))
+    if remover is not None:
+        remove = partial(remover, url, settings.warehouse_storage)
+        return Removal("target", f"the table at {url}", remove)
+    root, path = _folder(settings.warehouse.url), _folder(url)
+    below = url.startswith(f"{settings.warehouse.url.rstrip('/')}/")
+    if below and settings.warehouse.in_object_store:
+        return object_removal(settings, url)
+    if not below or root is None or path is None:
+        raise Misconfigured(
+            f"the table at {url} is not removed by this command", hint="remove it where it is"
+        )
+    return _target(path, root / _REMOVED / settings.pipeline)
 
 
 def _target(path: Path, removed: Path) -> Removal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from tideline.contract.errors import Unavailable
 from tideline.contract.layout import REBUILDS_FOLDER
@@ -29,6 +29,14 @@ def object_removals(settings: Settings, incarnation: str | None) -> Iterator[Rem
         url = f"{settings.warehouse.url}/{quote(folder)}"
         if is_of(settings, url, incarnation):
             yield Removal("target", f"the table at {url}", _removal(store, folder))
+
+
+def object_removal(settings: Settings, url: str) -> Removal:
+    """Return the removal of the table whose folder has the ``url``."""
+    folder = unquote(url.removeprefix(f"{settings.warehouse.url.rstrip('/')}/"))
+    return Removal(
+        "target", f"the table at {url}", _removal(open_store(settings.warehouse_store()), folder)
+    )
 
 
 def folders(store: ObjectStore, prefix: str = "") -> Iterator[str]:

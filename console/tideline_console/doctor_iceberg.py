@@ -26,7 +26,7 @@ def check_iceberg(settings: Settings, *, grave: bool = False) -> Iterator[Findin
 
     Changes nothing but a namespace, which it makes and removes.
     """
-    if ICEBERG not in settings.formats:
+    if ICEBERG not in settings.formats_held:
         return
     yield from _one_machine(settings)
     yield from _encryption(settings)

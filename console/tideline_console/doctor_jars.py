@@ -49,7 +49,7 @@ def check_jars(settings: Settings, jars: Sequence[str]) -> Iterator[Finding]:
 
 def _missing(settings: Settings, named: Iterable[Sequence[Path]]) -> list[str]:
     """Return the jars whose classes neither the ``named`` ones nor Spark's own have."""
-    wanted = classes_everywhere(settings.formats)
+    wanted = classes_everywhere(settings.formats_held)
     if settings.store.in_s3 or settings.warehouse.in_s3:
         wanted |= classes_in_s3()
     home = spark_home()

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tideline.contract.moves import PlannedMove
 from tideline.contract.plan import PlannedSwap
+from tideline.contract.printable import command
+from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.receipt import Outcome, TableReceipt
+from tideline.contract.schema import parse_table
 from tideline.control.reservation import Reservation
 from tideline.planner import begin_rebuild, next_step
 from tideline.planner.registration import register
@@ -32,8 +36,10 @@ def run(settings: Settings, table: str, options: RebuildOptions) -> int:
         mode=options.mode,
         since_dump=options.since_dump,
         restart=options.restart or options.restart_before_0_2,
+        to=options.to or "",
     )
-    say(f"rebuild {record.build} of {table}, as {record.mode.value}")
+    target = f", to {record.to}" if record.to else ""
+    say(f"rebuild {record.build} of {table}, as {record.mode.value}{target}")
     with (
         spark_session(settings, "rebuild") as session,
         Reservation(settings, record.table, say) as reservation,
@@ -41,18 +47,20 @@ def run(settings: Settings, table: str, options: RebuildOptions) -> int:
         for _ in range(STEPS_MAX):
             plan = next_step(settings, record, accept_differences=options.accept_differences)
             if plan is None:
-                say(f"{table} is rebuilt, as {record.mode.value}")
+                _say_end(settings, record)
                 print_registration(register(settings, [record.table]))
                 return 0
             if plan.delayed:
                 print_delayed(plan)
                 return EXIT_FAILED
-            if plan.swaps and reservation.begin():
+            if plan.takes_over and reservation.begin():
                 continue  # A merger stands still from here on, not where it stood.
             for step in plan.tables:
                 say(f"building up to manifest {step.to_manifest}: {len(step.parts)} parts")
             for swap in plan.swaps:
                 say(_describe_swap(swap))
+            for move in plan.moves:
+                say(_describe_move(move))
             receipt = run_in(session, settings, plan)
             store_receipt(settings, receipt)
             if [one for one in receipt.tables if _failed(one)]:
@@ -68,6 +76,23 @@ def _describe_swap(swap: PlannedSwap) -> str:
         f"swapping at manifest {swap.to_manifest}, without comparing: the live table cannot go on"
         f" from manifest {swap.live_to_manifest}"
     )
+
+
+def _describe_move(move: PlannedMove) -> str:
+    if move.copy:
+        return f"copying {move.source} to {move.target}"
+    return f"comparing with the copy, which takes over, at manifest {move.to_manifest}"
+
+
+def _say_end(settings: Settings, record: RebuildRecord) -> None:
+    if not record.to:
+        say(f"{record.table} is rebuilt, as {record.mode.value}")
+        return
+    say(f"{record.table} is at {record.target}; {command('delete-former', record.table)} removes")
+    say("what it was before, which is no longer fed")
+    wanted = settings.format_of(parse_table(record.table))
+    if wanted != record.to:
+        say(f"the settings still say {wanted}: that is what it would be made as if it were removed")
 
 
 def _failed(one: TableReceipt) -> bool:

@@ -58,6 +58,14 @@ def layout_differs(table: str, layout: TableLayout, wanted: TableLayout) -> str:
     return f"{table} is {layout}, the settings say {wanted}: {command('rebuild', table)} applies it"
 
 
+def format_differs(table: str, held: str, wanted: str) -> str:
+    """Return the text for a target whose table format differs from the settings."""
+    return (
+        f"{table} has the table format {held}, the settings say {wanted}:"
+        f" {command('rebuild', table, '--to', wanted)} moves it"
+    )
+
+
 def unread(table: str, unread_by: Mapping[str, Sequence[str]]) -> str:
     """Return the text for a target that readers named in the settings cannot read."""
     listed = "; ".join(f"{name}: {', '.join(had)}" for name, had in sorted(unread_by.items()))

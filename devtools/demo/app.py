@@ -21,8 +21,8 @@ from devtools.demo.stage import DemoStage, Storage
 from devtools.services.airflow import USER
 from devtools.signals import ignore_interrupts, interrupt_on_sigterm
 from tideline.contract.errors import Misconfigured, TidelineError
+from tideline.contract.target_url import TableFormatName
 from tideline.java import java_home
-from tideline.settings.table_formats import TableFormatName
 from tideline.warehouse.job_jars import every_jar, job_jars
 
 _Word = TypeVar("_Word", bound=str)

@@ -23,8 +23,8 @@ from devtools.demo.databases.base import SourceTable, Texts
 from devtools.demo.databases.choose import of_url, tables
 from tideline.contract.layout import table_path
 from tideline.contract.schema import parse_table
+from tideline.contract.target_url import TableFormatName
 from tideline.settings import Warehouse, load_settings
-from tideline.settings.table_formats import TableFormatName
 from tideline.warehouse.access import storage_options
 from tideline.warehouse.delta.reader import delta_table
 from tideline.warehouse.iceberg.client import find_table

@@ -27,9 +27,9 @@ from tideline.contract.open_state import OpenState
 from tideline.contract.position import SourcePosition
 from tideline.contract.receipt import Receipt, TableReceipt, decode_receipt
 from tideline.contract.request import TableProgress
+from tideline.contract.target_url import TableFormatName
 from tideline.control import ControlClient
 from tideline.settings import Settings
-from tideline.settings.table_formats import TableFormatName
 from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import ObjectStore, open_store
 

@@ -33,8 +33,8 @@ from devtools.services.s3 import S3Server
 from devtools.services.valkey import ValkeyServer
 from devtools.standing import toml_lines
 from tideline.contract.errors import Unavailable
+from tideline.contract.target_url import TableFormatName
 from tideline.settings import Settings, load_settings
-from tideline.settings.table_formats import TableFormatName
 
 PIPELINE = "shop"
 PROJECT = "tideline-demo"

@@ -42,6 +42,8 @@ Builds a table again from the chain, as a shadow table, and swaps them.
 Switches the mode that a table is kept in, heals one that a dump cannot heal, and leads one past a
 change, or a new generation, before which its merges stop. The live table is read meanwhile, and
 merged between the steps. Only when triggered.
+
+With a table format it moves the table to that instead: a copy with all that it holds, proven equal.
 """,
     "maintain": """
 Keeps the warehouse's tables small, once a day.

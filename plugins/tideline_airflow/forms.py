@@ -8,13 +8,14 @@ renders, and native rendering takes a text such as ``1e5`` for a number.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from airflow.sdk import Param
 
 from tideline.contract.modes import Mode
 from tideline.contract.options import THROTTLE, Option, OptionKind, Purpose, options_of
 from tideline.contract.request import KEYS_MAX, TABLES_MAX, Action, DumpRequest
+from tideline.contract.target_url import TableFormatName
 from tideline_airflow.compat import AirflowFailException
 from tideline_airflow.request_options import RENDERED
 
@@ -209,6 +210,8 @@ _CONTROL = {
 }
 AS_SET = "as the settings say"
 """The choice for no mode: Airflow's page submits no form in which a choice is empty."""
+AS_IT_IS = "as it is"
+"""The choice for the table format that the table has."""
 REBUILD = {
     "table": Param(type="string", minLength=3, title="Table", description="schema.table"),
     "mode": Param(
@@ -235,6 +238,13 @@ REBUILD = {
         type="boolean",
         title="Restart",
         description="Give up a rebuild of the table that is under way.",
+    ),
+    "to": Param(
+        AS_IT_IS,
+        type="string",
+        enum=[AS_IT_IS, *get_args(TableFormatName)],
+        title="Table format",
+        description="Move the table to this format, with all that it holds.",
     ),
 }
 

@@ -13,7 +13,7 @@ from typing import Any
 from tideline.contract.modes import Mode
 from tideline.contract.receipt import Outcome
 from tideline_airflow.compat import AirflowException, AirflowFailException
-from tideline_airflow.forms import AS_SET
+from tideline_airflow.forms import AS_IT_IS, AS_SET
 from tideline_airflow.hooks import TidelineHook
 from tideline_airflow.identity import identity_of
 from tideline_airflow.log_lines import clear_errors, log_line
@@ -30,7 +30,8 @@ class RebuildOperator(PlanJobOperator):
     """Rebuild ``table`` from the chain, check it against the live one, and swap them.
 
     ``mode`` is one of `Mode` (None, empty or `forms.AS_SET`: the settings'); ``since_dump``,
-    ``accept_differences`` and ``restart`` as in ``tideline rebuild``. Returns ``{"table", "build",
+    ``accept_differences`` and ``restart`` as in ``tideline rebuild``; so is ``to`` (None, empty or
+    `forms.AS_IT_IS`: the table keeps its format). Returns ``{"table", "build",
     "mode", "plans"}``. Fails for good where the rebuilt table is not what the live one is, or the
     table is delayed. Until 0.3.0, ``restart`` may be called `anew`, as in 0.1.0: as an argument,
     and in a run's params.
@@ -43,6 +44,7 @@ class RebuildOperator(PlanJobOperator):
         "since_dump",
         "accept_differences",
         "restart",
+        "to",
     )
 
     def __init__(
@@ -53,6 +55,7 @@ class RebuildOperator(PlanJobOperator):
         since_dump: Any = False,
         accept_differences: Any = False,
         restart: Any = False,
+        to: Any = None,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("name", "tideline_rebuild")
@@ -65,6 +68,7 @@ class RebuildOperator(PlanJobOperator):
         self.since_dump = since_dump
         self.accept_differences = accept_differences
         self.restart = restart
+        self.to = to
 
     @clear_errors
     def execute(self, context: Any) -> Any:
@@ -80,6 +84,7 @@ class RebuildOperator(PlanJobOperator):
             restart=flag_of(self.restart) or self._restart_before_0_2(context),
             # A task that is tried again joins what an earlier try began, if that came so far.
             asked=identity_of(context).name,
+            to="" if self.to in (None, "", AS_IT_IS) else self.to,
         )
         name = log_line(record.table)
         self.log.info("rebuild %d of %s, in mode %s", record.build, name, record.mode.value)
@@ -91,7 +96,7 @@ class RebuildOperator(PlanJobOperator):
                     raise AirflowFailException(log_line("; ".join(plan.delayed.values())))
                 if len(done) == STEPS_MAX:
                     raise AirflowException("the table is merged faster than it can be rebuilt")
-                if plan.swaps and reservation.begin():
+                if plan.takes_over and reservation.begin():
                     continue  # A merger stands still from here on, not where it stood.
                 self._step(hook, plan.plan_id, context)
                 done.append(plan.plan_id)

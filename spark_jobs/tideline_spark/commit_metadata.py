@@ -23,14 +23,19 @@ def unhealed(snapshot: TargetSnapshot, since: SinceOurs) -> tuple[str, ...]:
     return (*_earlier(snapshot, since).changes, *since.external)[-_CHANGES_MAX:]
 
 
+def unhealed_at(snapshot: TargetSnapshot, since: SinceOurs, seq: int) -> int:
+    """Return the sequence up to which everything was applied when the newest of `unhealed` was
+    found, if it was found at ``seq``."""
+    found_at = _earlier(snapshot, since).seq
+    return max(found_at, seq) if since.external else found_at
+
+
 def commit_metadata_of(
     plan: Plan, table: TablePlan, snapshot: TargetSnapshot, since: SinceOurs
 ) -> CommitMetadata:
     """Return the metadata of the commit that brings ``table`` from ``snapshot`` to its end."""
     before, changed = since.commit_metadata, unhealed(snapshot, since)
-    found_at = _earlier(snapshot, since).seq
-    if since.external:
-        found_at = max(found_at, table.from_seq)
+    found_at = unhealed_at(snapshot, since, table.from_seq)
     healed_at = None if table.mode.keeps_history else table.delete_before
     # Our last commit may have left some, where the log no longer holds it.
     pended = before.pending if before is not None else not table.create

@@ -16,6 +16,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from pyspark.sql import SparkSession
 
 from tideline.contract import layout
+from tideline.contract.moves import PlannedMove
 from tideline.contract.plan import Plan, PlannedSwap, TablePlan, decode_plan
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt, stored_documents
 from tideline_spark.attempts import Patience
@@ -23,11 +24,12 @@ from tideline_spark.describe import describe_idle
 from tideline_spark.entry import run_job, say
 from tideline_spark.failures import unexpected
 from tideline_spark.files import read_document, write_document
+from tideline_spark.move import MoveRun
 from tideline_spark.planned_manifests import PlannedManifests
 from tideline_spark.session import side_by_side
 from tideline_spark.shared_files import files_seen_by_all
 from tideline_spark.swap import SwapRun
-from tideline_spark.table_receipts import failed, failed_swap
+from tideline_spark.table_receipts import failed, failed_move, failed_swap
 from tideline_spark.table_run import TableRun
 
 RETRIES_MAX = 8
@@ -90,11 +92,20 @@ def run_in_pool(
             return failed_swap(planned, unexpected(error, f"swapping {planned.table}"))
         return made.run(patience)
 
+    def move(planned: PlannedMove) -> TableReceipt:
+        try:
+            made = MoveRun(spark, plan, planned, on_point, planned_manifests)
+        except Exception as error:  # noqa: BLE001  every table has its receipt
+            return failed_move(planned, unexpected(error, f"moving {planned.table}"))
+        return made.run(patience)
+
     targets = [table.target for table in plan.tables]
     targets += [one.target for one in plan.swaps] + [one.target for one in plan.descriptions]
+    targets += [one.target for one in plan.moves]
     with files_seen_by_all(spark, plan.store_url, targets):
         receipts = tuple(pool.map(run, plan.tables))
         receipts += tuple(swap(planned) for planned in plan.swaps)
+        receipts += tuple(move(planned) for planned in plan.moves)
     return Receipt(
         plan_id=plan.plan_id,
         pipeline=plan.pipeline,

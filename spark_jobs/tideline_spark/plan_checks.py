@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.external_commits import SinceOurs
 from tideline.contract.modes import Mode
+from tideline.contract.moves import MOVED_PROPERTY
 from tideline.contract.plan import CommitMetadata, TablePlan, newest_generation
 from tideline.contract.printable import command
 from tideline.contract.readers import features_of_column
@@ -70,7 +71,9 @@ def check_new(table: TablePlan) -> None:
 
 
 def starts_here(table: TablePlan, snapshot: TargetSnapshot, applied: int | None) -> bool:
-    """Return whether the target stands where the plan begins."""
+    """Return whether the target stands where the plan begins, and is fed at all."""
+    if MOVED_PROPERTY in snapshot.properties:
+        return False
     if snapshot.exists and snapshot.build != table.build:
         return False
     if newest_generation(snapshot.applied, table.app_id, table.build) > table.generation:

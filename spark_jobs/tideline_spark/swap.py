@@ -11,7 +11,7 @@ commit causes a conflict and a retry. One that slips in between is found afterwa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -23,21 +23,19 @@ from tideline.contract.errors import CorruptData, Unavailable
 from tideline.contract.evolution import COLUMNS_PROPERTY, TargetColumns
 from tideline.contract.external_commits import SinceOurs, is_external
 from tideline.contract.modes import Mode
+from tideline.contract.moves import FORMER_PROPERTY, MOVED_PROPERTY
 from tideline.contract.plan import CommitMetadata, Plan, PlannedSwap, newest_generation
 from tideline.contract.receipt import Outcome, TableReceipt
 from tideline.contract.table_layout import TableLayout
 from tideline_spark.attempts import Overtaken, Patience
 from tideline_spark.describe import carry_over
-from tideline_spark.failures import unexpected
 from tideline_spark.formats.base import Target
 from tideline_spark.formats.registry import open_target
 from tideline_spark.formats.state import TargetSnapshot
-from tideline_spark.modes import mode_named
-from tideline_spark.pending import pending_rows
 from tideline_spark.plan_checks import check_owner
 from tideline_spark.planned_manifests import PlannedManifests
 from tideline_spark.schemas import column as col
-from tideline_spark.table_receipts import failed_swap, receipt_of
+from tideline_spark.table_receipts import failed_swap, receipt_of, tried, with_pending
 from tideline_spark.verification.comparable import SET_ASIDE, Side, differences
 
 BEFORE_SWAP = "before-swap"
@@ -55,20 +53,6 @@ def _our_properties(shadow: TargetSnapshot) -> dict[str, str]:
         stands = TargetColumns.parse(found[COLUMNS_PROPERTY])
         found[COLUMNS_PROPERTY] = replace(stands, refill=type(stands.refill)()).text()
     return found
-
-
-def _tried(do: Callable[[], object], doing: str, again: str) -> Iterator[str]:
-    """Do what completes the live table; a failure is a warning, because the swap is committed.
-
-    A run killed before this leaves a table that the next merge describes, and whose deletion
-    vectors `tideline status` reports.
-    """
-    try:
-        do()
-    except Exception as error:  # noqa: BLE001
-        failure = unexpected(error, doing)
-        known = failure.hint if failure is error else None
-        yield f"{failure.message}; {known or f'the next {again} of the table does it'}"
 
 
 class SwapRun:
@@ -124,8 +108,8 @@ class SwapRun:
         self._on_point(AFTER_SWAP)
         overwritten = self._overwritten(live.version, version)
         warnings = (
-            *_tried(lambda: carry_over(self._live, *words), f"describing {swap.table}", "merge"),
-            *_tried(
+            *tried(lambda: carry_over(self._live, *words), f"describing {swap.table}", "merge"),
+            *tried(
                 lambda: self._live.admit_readers(swap.without),
                 f"dropping reader features of {swap.table}",
                 "rebuild",
@@ -143,6 +127,8 @@ class SwapRun:
     def _not_here(self, live: TargetSnapshot) -> str | None:
         """Return why the live table is not the plan's; None if it is."""
         swap = self._swap
+        if MOVED_PROPERTY in live.properties:
+            return f"it was moved to {live.properties[MOVED_PROPERTY]}"
         if live.build != swap.live_build:
             return f"it was rebuilt meanwhile (rebuild {live.build})"
         newest = newest_generation(live.applied, swap.live_app_id, swap.live_build)
@@ -224,6 +210,8 @@ class SwapRun:
         )
         theirs = self._live.properties_after_swap(live.properties, shadow.properties, swap.without)
         properties = theirs | _our_properties(shadow)
+        if FORMER_PROPERTY in live.properties:
+            properties[FORMER_PROPERTY] = live.properties[FORMER_PROPERTY]
         written = self._live.replace(_VIEW, properties, commit_metadata, layout)
         if written is None:
             raise Unavailable("another run of the rebuild has swapped the tables", hint="try again")
@@ -274,15 +262,9 @@ class SwapRun:
 
     def _counted(self, receipt: TableReceipt, version: int) -> TableReceipt:
         """Add the rows that lack values: the planner now requests them from this receipt."""
-        swap, mode = self._swap, mode_named(self._swap.mode)
-        commit_metadata = self._since_ours(self._live, version, swap.app_id).commit_metadata
-        if commit_metadata is None or not (
-            commit_metadata.pending and mode.pends and swap.schema.key
-        ):
-            return receipt
-        rows = self._live.rows(version).where(mode.live())
-        count, keys = pending_rows(rows, swap.schema)
-        return replace(receipt, pending=count, pending_keys=keys)
+        swap = self._swap
+        made = self._since_ours(self._live, version, swap.app_id).commit_metadata
+        return with_pending(receipt, self._live, made, swap.mode, swap.schema)
 
     def _refused(self, why: str) -> TableReceipt:
         return replace(

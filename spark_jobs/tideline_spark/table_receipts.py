@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from tideline.contract.errors import InvariantBroken, TidelineError, Unavailable
-from tideline.contract.plan import PlannedSwap, TablePlan, newest_generation
+from tideline.contract.modes import Mode
+from tideline.contract.moves import MOVED_PROPERTY, PlannedMove
+from tideline.contract.plan import CommitMetadata, PlannedSwap, TablePlan, newest_generation
 from tideline.contract.receipt import Outcome, TableReceipt
+from tideline.contract.schema import TableSchema
 from tideline_spark.attempts import Patience, try_until
+from tideline_spark.failures import unexpected
+from tideline_spark.formats.base import Target
 from tideline_spark.formats.state import TargetSnapshot
-from tideline_spark.pending import Keys
+from tideline_spark.modes import mode_named
+from tideline_spark.pending import Keys, pending_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +79,43 @@ def failed(table: TablePlan, error: TidelineError) -> TableReceipt:
     return _failed(table.table, table.from_manifest, table.from_seq, error)
 
 
+def failed_move(move: PlannedMove, error: TidelineError) -> TableReceipt:
+    return _failed(move.table, move.to_manifest, move.to_seq, error)
+
+
 def failed_swap(swap: PlannedSwap, error: TidelineError) -> TableReceipt:
     return _failed(swap.table, swap.to_manifest, swap.to_seq, error)
+
+
+def tried(do: Callable[[], object], doing: str, again: str) -> Iterator[str]:
+    """Do what completes a table whose rows are committed; a failure is a warning.
+
+    A run killed before this leaves a table that the next merge describes, and whose deletion
+    vectors `tideline status` reports.
+    """
+    try:
+        do()
+    except Exception as error:  # noqa: BLE001
+        failure = unexpected(error, doing)
+        known = failure.hint if failure is error else None
+        yield f"{failure.message}; {known or f'the next {again} of the table does it'}"
+
+
+def with_pending(
+    receipt: TableReceipt,
+    target: Target,
+    commit_metadata: CommitMetadata | None,
+    mode: Mode,
+    schema: TableSchema,
+) -> TableReceipt:
+    """Add the rows of ``target`` that lack values, where ``commit_metadata``, its last commit's,
+    says that there may be some: the planner requests them from the receipt of that commit."""
+    kept = mode_named(mode)
+    pends = commit_metadata is not None and commit_metadata.pending
+    if not (pends and kept.pends and schema.key):
+        return receipt
+    count, keys = pending_rows(target.rows().where(kept.live()), schema)
+    return replace(receipt, pending=count, pending_keys=keys)
 
 
 def refused(
@@ -88,6 +129,8 @@ def refused(
     newest = newest_generation(snapshot.applied, table.app_id, table.build)
     if newest > table.generation:
         stands = f"holds generation {newest} of the source's table"
+    if MOVED_PROPERTY in snapshot.properties:
+        stands = f"was moved to {snapshot.properties[MOVED_PROPERTY]}"
     return TableReceipt(
         table=table.table,
         outcome=Outcome.REFUSED,

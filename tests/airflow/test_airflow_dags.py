@@ -141,7 +141,7 @@ def test_what_each_form_offers() -> None:
         "control": {"action", "requests", "all", "chunk_rows", "delay_ms"},
         "verify": {"tables", "key_from", "key_to", "sample_percent", *throttle},
         "maintain": {"tables"},
-        "rebuild": {"table", "mode", "since_dump", "accept_differences", "restart"},
+        "rebuild": {"table", "mode", "since_dump", "accept_differences", "restart", "to"},
     }
 
 

@@ -78,8 +78,19 @@ def test_steps_are_run_until_there_is_none(rebuild: RebuildOperator, steps: Step
         "table": T, "build": 2, "mode": "history", "plans": ["step-0", "step-1", "step-2"]
     }  # fmt: skip
     asked = identity_of(TaskContext(rebuild).values).name
-    wanted = {"mode": Mode.HISTORY, "since_dump": False, "restart": True, "asked": asked}
+    wanted = {"mode": Mode.HISTORY, "since_dump": False, "restart": True, "asked": asked, "to": ""}
     assert steps.began == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("given", "to"), [("iceberg", "iceberg"), (forms.AS_IT_IS, ""), ("", ""), (None, "")]
+)
+def test_a_table_is_moved_where_a_format_is_given(
+    config: Path, steps: Steps, given: str | None, to: str
+) -> None:
+    task = RebuildOperator(task_id="rebuild", table=T, to=given, config=str(config))
+    task.execute(TaskContext(task).values)
+    assert [one["to"] for one in steps.began] == [to]
 
 
 def test_a_swap_is_planned_again_once_a_merger_has_left_the_table_alone(

@@ -28,8 +28,8 @@ from tideline.contract.schema import parse_table
 from tideline.contract.verification import TableComparison, TableResult, VerifyPlan
 from tideline.planner import begin_rebuild, next_step, plan_merge
 from tideline.planner.maintaining import order_maintenance
-from tideline.planner.progress import target_of
 from tideline.planner.runs import store_receipt
+from tideline.planner.targets import target_of
 from tideline.planner.verified import store_verification
 from tideline.store.objects import open_store
 from tideline_capture.segments import verification_part_schema, write_part

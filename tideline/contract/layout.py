@@ -34,6 +34,8 @@ from tideline.contract.schema import TableId
 
 REBUILDS_FOLDER = "~rebuild"
 """The folder of the warehouse that holds the shadow tables, each below its rebuild's number."""
+ICEBERG_FOLDER = "~iceberg"
+"""The folder of the warehouse that holds the files of Iceberg tables."""
 _NAME_BYTES_MAX = 100
 _NAME_BYTES_KEPT = 60
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")

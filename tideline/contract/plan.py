@@ -22,6 +22,7 @@ from tideline.contract.document import (
 from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Copied
 from tideline.contract.modes import Mode
+from tideline.contract.moves import MOVES, PlannedMove
 from tideline.contract.open_state import TableState
 from tideline.contract.part import PartCounts
 from tideline.contract.planning.stops import Policy
@@ -30,7 +31,7 @@ from tideline.contract.steps import ColumnStep, StepKind
 from tideline.contract.table_layout import NO_LAYOUT, TableLayout
 
 PLAN_VERSION = 1
-FEATURES: frozenset[str] = frozenset()
+FEATURES: frozenset[str] = frozenset({MOVES})
 """The optional features that this version understands."""
 
 
@@ -215,7 +216,7 @@ class Plan(
     ``descriptions``: targets whose description (comments, NOT NULL) is to change, those of
     ``tables`` and others that nothing is merged into. ``strayed``: those of ``delayed`` whose
     targets have not applied this chain; until an operator has them rebuilt nothing is merged into
-    them.
+    them. ``moves``: steps by which tables become tables of another format.
     """
 
     plan_id: str
@@ -231,11 +232,17 @@ class Plan(
     strayed: tuple[str, ...] = ()
     version: int = written_version(PLAN_VERSION)
     requires: tuple[str, ...] = written_features()
+    moves: tuple[PlannedMove, ...] = ()
 
     @property
     def nothing_to_do(self) -> bool:
         """Return whether a merge has nothing to run."""
-        return not (self.tables or self.swaps or self.descriptions)
+        return not (self.tables or self.swaps or self.descriptions or self.moves)
+
+    @property
+    def takes_over(self) -> bool:
+        """Return whether a table takes the live one's place, which is to stand still then."""
+        return bool(self.swaps) or any(not move.copy for move in self.moves)
 
 
 class Applied(msgspec.Struct, frozen=True):

@@ -11,9 +11,10 @@ import msgspec
 
 from tideline.contract.document import DocumentReader, written_features, written_version
 from tideline.contract.modes import Mode
+from tideline.contract.moves import MOVES
 
 REBUILD_VERSION = 1
-FEATURES: frozenset[str] = frozenset()
+FEATURES: frozenset[str] = frozenset({MOVES})
 
 
 class RebuildRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -21,6 +22,8 @@ class RebuildRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``since_dump``: it begins with the latest full dump, though its mode keeps older rows.
     ``asked``: the name of its caller, if that may be tried again and is to find it then.
+    ``target``: the url of the table that it makes; records of older versions have none. ``to``: the
+    table format that it moves the table to; "" where it keeps the one that it has.
     """
 
     table: str
@@ -33,6 +36,8 @@ class RebuildRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     asked: str = ""
     version: int = written_version(REBUILD_VERSION)
     requires: tuple[str, ...] = written_features()
+    target: str = ""
+    to: str = ""
 
 
 def encode_rebuild(record: RebuildRecord) -> bytes:

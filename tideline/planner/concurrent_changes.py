@@ -8,7 +8,7 @@ from tideline.contract.part import LOGGED
 from tideline.contract.schema import Verdict
 from tideline.planner.applied_chain import strayed
 from tideline.planner.chain_index import ChainIndex
-from tideline.planner.progress import other_owner
+from tideline.planner.targets import not_in_use, other_owner
 from tideline.warehouse.state import TargetState
 
 
@@ -72,7 +72,7 @@ def check_table(
         raise NotComparable("nothing of it is captured yet")
     if then.generation != now.generation:
         raise NotComparable("it was restarted while it was being verified; verify it again")
-    owner = other_owner(target, tail, name)
+    owner = other_owner(target, tail, name) or not_in_use(target, name)
     if owner is not None:
         raise NotComparable(owner)
     why_strayed = strayed(chain_index, tail, name, target)

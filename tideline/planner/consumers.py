@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from tideline.contract import layout
 from tideline.contract.document import (
@@ -29,12 +30,12 @@ from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.schema import parse_table
 from tideline.planner.applied_chain import strayed
 from tideline.planner.chain_index import ChainIndex
-from tideline.planner.progress import other_owner, target_of
+from tideline.planner.targets import other_owner, target_at, target_of
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import Entry, ObjectStore
 from tideline.store.probe import probe_warehouse
-from tideline.warehouse.state import read_target
+from tideline.warehouse.state import TargetState, read_target
 
 _VERSION = 1
 _WAREHOUSE = "warehouse"
@@ -68,7 +69,8 @@ class Consumer(Protocol):
 
 class WarehouseConsumer:
     """The tables at one ``warehouse.url``. ``ended``: tables that had nothing left to apply when
-    the source no longer had them, with their generations then."""
+    the source no longer had them, with their generations then. ``at``: the url of the one table
+    that it is about, whether in use or not."""
 
     def __init__(
         self,
@@ -77,9 +79,11 @@ class WarehouseConsumer:
         key: str,
         url: str,
         ended: Mapping[str, int] | None = None,
+        at: str = "",
     ) -> None:
         self.key = key
         self._store = store
+        self._at = at
         warehouse = settings.warehouse.model_copy(update={"url": url})
         self._settings = settings.model_copy(update={"warehouse": warehouse})
         self._ended = ended or {}
@@ -91,8 +95,9 @@ class WarehouseConsumer:
         for name, table in state.tables.items():
             if table.schema is None:
                 continue
-            target = target_of(self._settings, tail, name, table)
+            target = self._target(tail, name, table)
             sound = other_owner(target, tail, name) is None and not target.went_back
+            sound = sound and (bool(self._at) or target.in_use)
             sound = sound and not strayed(chain_index, tail, name, target)
             if sound and target.applied is not None:
                 found[name] = target.applied
@@ -103,33 +108,40 @@ class WarehouseConsumer:
     def needs(self, table: str, tail: Manifest, state: OpenState) -> bool:
         now = state.tables[table]
         ended = _has_ended(table, now, self._ended)
-        return not ended or target_of(self._settings, tail, table, now).exists
+        return not ended or self._target(tail, table, now).exists
 
     def last_plans(self, tail: Manifest, state: OpenState) -> set[str]:
         targets = (
-            target_of(self._settings, tail, name, table)
+            self._target(tail, name, table)
             for name, table in state.tables.items()
             if table.schema is not None
         )
         found = (one for target in targets for one in (target.commit_metadata, target.standing))
         return {one.plan_id for one in found if one is not None}
 
+    def _target(self, tail: Manifest, name: str, table: TableState) -> TargetState:
+        if self._at:
+            return target_at(self._settings, tail, name, table, self._at)
+        return target_of(self._settings, tail, name, table)
+
 
 class Rebuilding:
-    """A rebuild of one table: it needs the parts that the shadow table has not applied."""
+    """A rebuild of one table: it needs the parts that the table at ``at`` has not applied, or where
+    that is not known the one in the warehouse at ``url``."""
 
     def __init__(
-        self, settings: Settings, store: ObjectStore, key: str, url: str, table: str
+        self, settings: Settings, store: ObjectStore, key: str, url: str, table: str, at: str = ""
     ) -> None:
         self.key = key
-        self._warehouse = WarehouseConsumer(settings, store, key, url)
+        self._warehouse = WarehouseConsumer(settings, store, key, url, at=at)
         self._table = table
-        self.name = f"the rebuild of {table} at {url}"
+        self.name = f"the rebuild of {table} at {at or url}"
 
     def applied(self, tail: Manifest, state: OpenState) -> Mapping[str, int]:
         found = dict.fromkeys(state.tables, tail.manifest_number)
         found.pop(self._table, None)
-        own = self._warehouse.applied(tail, state)
+        tables = {name: one for name, one in state.tables.items() if name == self._table}
+        own = self._warehouse.applied(tail, replace(state, tables=tables))
         return found | ({self._table: own[self._table]} if self._table in own else {})
 
     def needs(self, table: str, tail: Manifest, state: OpenState) -> bool:
@@ -140,7 +152,8 @@ class Rebuilding:
 
 
 class _ConsumerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``tried``: endpoints at which a warehouse in an object store was probed ("": the default)."""
+    """``tried``: endpoints at which a warehouse in an object store was probed ("": the default).
+    ``target``: the url of the table that a rebuild makes; older versions name none."""
 
     kind: str
     url: str
@@ -149,6 +162,7 @@ class _ConsumerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     tried: tuple[str, ...] = ()
     version: int = written_version(_VERSION)
     requires: tuple[str, ...] = written_features()
+    target: str = ""
 
 
 _READER = DocumentReader(_ConsumerRecord, version=_VERSION, features=frozenset(), name="consumer")
@@ -175,11 +189,11 @@ def register_warehouse(
     if place.in_object_store and endpoint not in tried and probe_warehouse(settings):
         tried = (*tried, endpoint)
     if raw is None:
-        store.create(key, _stored(msgspec.structs.replace(new, tried=tried)))
+        store.create(key, _stored(replace(new, tried=tried)))
         raw = store.get(key)
         known = new if raw is None else _READER.read(raw, key)
         tried = tuple(dict.fromkeys((*known.tried, *tried)))
-    now = msgspec.structs.replace(known, ended={**known.ended, **(ended or {})}, tried=tried)
+    now = replace(known, ended={**known.ended, **(ended or {})}, tried=tried)
     if now != known:
         store.put(key, _stored(now))
 
@@ -210,7 +224,8 @@ def warehouse_key(settings: Settings) -> str:
 def register_rebuild(settings: Settings, store: ObjectStore, record: RebuildRecord) -> None:
     """Put a rebuild on record from now on, in the place of an earlier one of the table."""
     url = layout.shadow_url(settings.warehouse.url, record.build)
-    store.put(_rebuild_key(settings, record), _stored(_ConsumerRecord(_REBUILD, url, record.table)))
+    made = _ConsumerRecord(_REBUILD, url, record.table, target=record.target)
+    store.put(_rebuild_key(settings, record), _stored(made))
 
 
 def strike_rebuild(
@@ -226,10 +241,15 @@ def strike_rebuild(
 def _built(settings: Settings, record: RebuildRecord) -> bool:
     """Return whether there may be a shadow table."""
     try:
-        url = settings.of_rebuild(record.build).target_url(parse_table(record.table))
-        return read_target(url, "", settings.warehouse_storage).exists
+        return read_target(made_at(settings, record), "", settings.warehouse_storage).exists
     except Unavailable:
         return True
+
+
+def made_at(settings: Settings, record: RebuildRecord) -> str:
+    """Return the url of the table that a rebuild makes: a shadow table, or a move's new one."""
+    of_rebuild = settings.of_rebuild(record.build)
+    return record.target or of_rebuild.target_url(parse_table(record.table))
 
 
 def _rebuild_key(settings: Settings, record: RebuildRecord) -> str:
@@ -248,7 +268,8 @@ def known_consumers(
         if record.kind == _WAREHOUSE:
             found.append(WarehouseConsumer(settings, store, entry.key, record.url, record.ended))
         elif since is None or entry.modified >= since:
-            found.append(Rebuilding(settings, store, entry.key, record.url, record.table))
+            url, table, at = record.url, record.table, record.target
+            found.append(Rebuilding(settings, store, entry.key, url, table, at))
     return found
 
 

@@ -17,16 +17,14 @@ from tideline.contract.description import (
 )
 from tideline.contract.open_state import TableCondition, TableState
 from tideline.contract.plan import TablePlan
-from tideline.contract.schema import TableSchema, parse_table
+from tideline.contract.schema import TableSchema
 from tideline.planner.start_points import Start, StartPoints
-from tideline.settings import Settings
 from tideline.store.chain import Chain
 
 _DESCRIBED = (TableCondition.ACTIVE, TableCondition.NEEDS_RESNAPSHOT)
 
 
 def descriptions(
-    settings: Settings,
     chain: Chain,
     tables: Mapping[str, TableState],
     start_points: StartPoints,
@@ -44,9 +42,8 @@ def descriptions(
         described = None if plan is not None and plan.create else start.described
         if is_described(described, table.description, schema.fingerprint):
             continue
-        target = settings.target_url(parse_table(name))
         description = chain.read_description(table.description)
-        made = planned_description(description, schema, target, start.applied.build)
+        made = planned_description(description, schema, start.url, start.applied.build)
         more = plan is not None and plan.to_manifest < table.last_data_manifest
         yield replace(made, more=more)
 

@@ -15,8 +15,8 @@ from tideline.contract.maintenance import (
     decode_maintenance_receipt,
     decode_order,
 )
-from tideline.contract.schema import parse_table
 from tideline.planner.stored import chosen, existing, read_stored, store_once
+from tideline.planner.targets import live_url
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
@@ -44,7 +44,7 @@ def order_maintenance(
         incarnation=tail.manifest.incarnation,
         thresholds=Thresholds(**settings.maintain.model_dump()),
         tables=tuple(
-            MaintainedTable(name, settings.target_url(parse_table(name)))
+            MaintainedTable(name, live_url(settings, name))
             for name in sorted(wanted)
             if wanted[name].schema is not None
         ),

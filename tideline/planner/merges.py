@@ -61,7 +61,8 @@ def read_receipt(settings: Settings, plan_id: str) -> Receipt | None:
 
 class Planning:
     """Makes plans. A new target is made as rebuild ``build``; with ``since_dump`` it begins with
-    the latest full dump, whatever its mode.
+    the latest full dump, whatever its mode. ``at``: the url of the plan's one target, which is not
+    the one in use.
 
     May make several plans, one after the other: what is kept in between (manifests, schemas, where
     dumps began) does not change in a chain, and jobs refuse a plan whose chain was replaced.
@@ -75,13 +76,14 @@ class Planning:
         build: int = 0,
         since_dump: bool = False,
         chain: Chain | None = None,
+        at: str | None = None,
     ) -> None:
         self._settings = settings
         self._store = store
         self._build = build
         self._chain = chain or Chain(store, settings.pipeline)
         self._start_points = StartPoints(
-            settings, store, self._chain, build=build, since_dump=since_dump
+            settings, store, self._chain, build=build, since_dump=since_dump, at=at
         )
         self.ended: Mapping[str, int] = {}
         """The tables of the last plan that the source no longer has, and whose targets have applied
@@ -123,7 +125,7 @@ class Planning:
                 policies={
                     name: start_points[name].policy for name in group if name in start_points
                 },
-                targets={name: settings.target_url(parse_table(name)) for name in group},
+                targets={name: start_points[name].url for name in group if name in start_points},
             )
             plan = self._group(scope, start_points, settled, tail)
             plans.append(plan)
@@ -138,9 +140,7 @@ class Planning:
             to_manifest=plans[-1].to_manifest,
             tables=tuple(merged),
             descriptions=tuple(
-                descriptions(
-                    settings, self._chain, wanted, self._start_points, start_points, merged
-                )
+                descriptions(self._chain, wanted, self._start_points, start_points, merged)
             ),
             delayed={name: why for plan in plans for name, why in plan.delayed.items()} | stopped,
             strayed=tuple(dict.fromkeys(name for plan in plans for name in plan.strayed)),

@@ -15,7 +15,7 @@ from tideline.contract.errors import TidelineError
 from tideline.contract.receipt import reread_requests
 from tideline.contract.request import DumpRequest
 from tideline.planner.merges import read_receipt
-from tideline.planner.progress import target_of
+from tideline.planner.targets import target_of
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store

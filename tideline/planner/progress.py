@@ -11,17 +11,19 @@ import msgspec
 from tideline.contract import layout
 from tideline.contract.manifest import Manifest
 from tideline.contract.open_state import TableCondition, TableState
-from tideline.contract.plan import CommitMetadata, app_id
+from tideline.contract.plan import CommitMetadata
 from tideline.contract.planning.stops import Stop, stop_text
 from tideline.contract.planning.table_plans import complete_through
 from tideline.contract.receipt import DONE, decode_receipt
 from tideline.contract.schema import parse_table
+from tideline.contract.target_url import table_format_of
 from tideline.planner.applied_chain import strayed
 from tideline.planner.chain_index import ChainIndex
 from tideline.planner.history_parts import recreate_refusal
 from tideline.planner.layouts import limited, unmakeable, unread_by
 from tideline.planner.stored import read_stored
 from tideline.planner.table_status import TableStage, TableStatus, Through
+from tideline.planner.targets import not_in_use, other_owner, target_of
 from tideline.planner.verified import LastVerification, VerifiedThrough, last_verification
 from tideline.settings import Settings
 from tideline.settings.tables import TableSettings
@@ -167,23 +169,6 @@ def captured_through(found: TableState, tail: Manifest) -> Through:
     return Through(tail.last_seq, tail.manifest_number, tail.through_us)
 
 
-def target_of(settings: Settings, tail: Manifest, name: str, table: TableState) -> TargetState:
-    """Return the target of a table's present generation."""
-    app = app_id(tail.pipeline, tail.incarnation, name, table.generation)
-    path = settings.target_url(parse_table(name))
-    return read_target(path, app, settings.warehouse_storage)
-
-
-def other_owner(target: TargetState, tail: Manifest, name: str) -> str | None:
-    """Return the owner of a target that belongs to another history; None when it is ours."""
-    if not target.exists or target.owner == (tail.pipeline, tail.incarnation, name):
-        return None
-    pipeline, incarnation, table = target.owner
-    if not pipeline:
-        return f"{target.url} holds a table that Tideline did not make"
-    return f"{target.url} holds {table} of pipeline {pipeline}, incarnation {incarnation}"
-
-
 def _through(commit_metadata: CommitMetadata | None, tail: Manifest) -> int | None:
     """Return the metadata's time, limited to that of the whole chain: metadata of older versions
     may repeat a wrong clock."""
@@ -205,7 +190,7 @@ def _progress(
     table: TableState,
 ) -> tuple[TableStatus, LastVerification | None]:
     target = target_of(settings, tail, name, table)
-    problem = other_owner(target, tail, name)
+    problem = other_owner(target, tail, name) or not_in_use(target, name)
     # Another chain's numbers do not count, nor what was verified about them.
     why_strayed = "" if problem else strayed(chain_index, tail, name, target)
     last = last_verification(settings, store, tail, name, table)
@@ -245,6 +230,7 @@ def _progress(
         external=unhealed,
         pending=_pending(settings, store, name, target.commit_metadata),
         **_kept_as(target, wanted),
+        **_placed(settings, name, target),
         target=target.url,
         verified=None if last is None else last.through(table),
     )
@@ -264,6 +250,19 @@ def _kept_as(target: TargetState, wanted: TableSettings) -> dict[str, Any]:
         "layout": target.layout,
         "layout_wanted": None if target.layout == wanted.layout else wanted.layout,
         "unread_by": unread_by(wanted.readers, target),
+    }
+
+
+def _placed(settings: Settings, name: str, target: TargetState) -> dict[str, Any]:
+    """Return the target's table format, the settings' where that differs, and its former table."""
+    held, wanted = table_format_of(target.url), settings.format_of(parse_table(name))
+    former = target.former
+    if former and not read_target(former, "", settings.warehouse_storage).moved_to:
+        former = ""  # It was removed.
+    return {
+        "format": held,
+        "format_wanted": wanted if target.exists and held != wanted else None,
+        "former": former or None,
     }
 
 

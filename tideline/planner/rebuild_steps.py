@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.manifest import Manifest
+from tideline.contract.modes import Mode
 from tideline.contract.open_state import TableState
 from tideline.contract.plan import Plan, PlannedSwap, app_id
 from tideline.contract.planning.stops import first_stop
@@ -22,12 +23,14 @@ from tideline.contract.printable import command
 from tideline.contract.readers import lacking
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.schema import parse_table
+from tideline.contract.target_url import table_format_of
 from tideline.planner.applied_chain import strayed
 from tideline.planner.chain_index import ChainIndex, FullDump
+from tideline.planner.consumers import made_at
 from tideline.planner.merges import Planning
 from tideline.planner.policies import policy_of
-from tideline.planner.progress import other_owner, target_of
 from tideline.planner.stored import no_such_table
+from tideline.planner.targets import not_in_use, other_owner, target_at, target_of
 from tideline.settings import Settings
 from tideline.settings.tables import TableSettings
 from tideline.store.chain import Chain
@@ -66,6 +69,9 @@ def look(settings: Settings, store: ObjectStore, table: str) -> Now:
         owner = other_owner(live, entry.manifest, table)
         if owner is not None:
             raise Misconfigured(owner, hint="name another warehouse.url")
+        away = not_in_use(live, table)
+        if away is not None:
+            raise Misconfigured(away)
         if live.applied is not None:
             other = generation > state.generation
             other_chain = other or bool(strayed(ChainIndex(chain), entry.manifest, table, live))
@@ -82,8 +88,8 @@ def step(
     settings: Settings, store: ObjectStore, record: RebuildRecord, now: Now, plan_id: str
 ) -> Plan:
     """Make the plan of the next step. Raises Unavailable where it has to wait for something."""
-    shadow = shadow_settings(settings, record)
-    made = target_of(shadow, now.tail, record.table, now.state)
+    shadow, url = shadow_settings(settings, record), made_at(settings, record)
+    made = target_at(settings, now.tail, record.table, now.state, url)
     if now.other_chain:
         until = _caught_up(record, now, made)
     else:
@@ -97,7 +103,7 @@ def step(
             hint=f"run {command('merge', record.table)}, then this again; --restart begins it"
             " once more",
         )
-    planning = Planning(shadow, store, build=record.build, since_dump=record.since_dump)
+    planning = Planning(shadow, store, build=record.build, since_dump=record.since_dump, at=url)
     plan = planning.plan(plan_id, [record.table], until)
     if plan.tables or plan.delayed:
         return plan
@@ -183,10 +189,7 @@ def _swap(
         live_mode=now.live.mode,
         delete_before=None if dump is None else dump.first_low_seq,
         # The live table's own among them: a run that was killed behind its swap has left it.
-        superseded=tuple(
-            settings.of_rebuild(build).target_url(name)
-            for build in range(max(1, now.live.build), record.build)
-        ),
+        superseded=shadows_left(settings, record, now),
         live_to_manifest=None if meets else now.applied,
         without=tuple(lacking(wanted.readers, partitioned=made.layout.partitioned(record.mode))),
     )
@@ -194,10 +197,25 @@ def _swap(
     return replace(empty, swaps=(swap,), descriptions=())
 
 
+def shadows_left(settings: Settings, record: RebuildRecord, now: Now) -> tuple[str, ...]:
+    """Return where abandoned rebuilds may have left shadow tables. They are of the live table's
+    format."""
+    name, kind = parse_table(record.table), table_format_of(now.live.url)
+    return tuple(
+        settings.of_rebuild(build).target_url(name, kind)
+        for build in range(max(1, now.live.build), record.build)
+    )
+
+
 def shadow_settings(settings: Settings, record: RebuildRecord) -> Settings:
     """Return the settings under which the shadow table is made: elsewhere, and in its mode."""
+    return in_mode(settings.of_rebuild(record.build), record.mode)
+
+
+def in_mode(settings: Settings, mode: Mode) -> Settings:
+    """Return the settings with ``mode`` for every table."""
     pattern = "*.*"
     while pattern in settings.tables:
         pattern += "*"
-    tables = {**settings.tables, pattern: TableSettings(mode=record.mode)}
-    return settings.of_rebuild(record.build).model_copy(update={"tables": tables})
+    tables = {**settings.tables, pattern: TableSettings(mode=mode)}
+    return settings.model_copy(update={"tables": tables})

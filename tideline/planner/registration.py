@@ -23,9 +23,9 @@ from tideline.contract.manifest import Manifest
 from tideline.contract.open_state import TableState
 from tideline.contract.printable import toml_text
 from tideline.contract.receipt import DONE, Receipt
-from tideline.contract.schema import parse_table
 from tideline.contract.target_properties import DEFAULT_FORMAT, Owner, owner_of
 from tideline.contract.target_url import table_format_of
+from tideline.planner.targets import live_url
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
@@ -189,7 +189,7 @@ class _Registering:
                     yield name, found
 
     def _look(self, name: str, tail: Manifest) -> CatalogTable | None:
-        url = self._settings.target_url(parse_table(name))
+        url = live_url(self._settings, name)
         if table_format_of(url) != DEFAULT_FORMAT:  # It has a name in a catalog of its own.
             return None
         reader = open_reader(url, self._settings.warehouse_storage)

@@ -31,8 +31,8 @@ from tideline.planner.history_parts import (
 )
 from tideline.planner.layouts import limited, unmakeable
 from tideline.planner.policies import policy_of
-from tideline.planner.progress import other_owner, target_of
 from tideline.planner.read_inputs import MANIFESTS_MAX, Needs
+from tideline.planner.targets import not_in_use, other_owner, target_at, target_of
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore
@@ -46,7 +46,8 @@ class Start:
     """The applied state of a table, and the first manifest that a plan needs (None: none).
 
     ``stop``: the schema event that it stands before, and must not reach. ``counted``: it has no
-    key; a copy of such a table is not cut. ``described``: the description that its target has.
+    key; a copy of such a table is not cut. ``described``: the description that its target has, and
+    ``url`` where that is.
     """
 
     applied: Applied
@@ -55,6 +56,7 @@ class Start:
     stop: Stop | None = None
     counted: bool = False
     described: str | None = None
+    url: str = ""
 
     @property
     def waits(self) -> bool:
@@ -83,7 +85,8 @@ class Start:
 
 class StartPoints:
     """The starts of one plan's tables. A new target is made as rebuild ``build``; with
-    ``since_dump`` it begins with the latest full dump, whatever its mode."""
+    ``since_dump`` it begins with the latest full dump, whatever its mode. ``at``: the url of the
+    plan's one target, which is not the one in use."""
 
     def __init__(
         self,
@@ -93,11 +96,13 @@ class StartPoints:
         *,
         build: int = 0,
         since_dump: bool = False,
+        at: str | None = None,
     ) -> None:
         self._settings = settings
         self._store = store
         self._build = build
         self._since_dump = since_dump
+        self._at = at
         self._chain = chain
         self._chain_index = ChainIndex(self._chain)
         self._schemas: dict[str, TableSchema] = {}
@@ -118,7 +123,7 @@ class StartPoints:
         """
         earlier = self._earlier_state(tail)
         targets = {
-            name: target_of(self._settings, tail, name, table)
+            name: self._target(tail, name, table)
             for name, table in tables.items()
             if table.schema is not None
         }
@@ -133,12 +138,18 @@ class StartPoints:
             )
         missing = {n: tables[n] for n, target in targets.items() if not target.exists}
         ended = removed_after_end(self._settings, self._store, missing)
-        return {
+        starts = {
             name: Start(Applied(problem=gone_for_good(name)), None)
             if name in ended and name not in named
             else self._start(name, tables[name], target, tail, earlier.tables.get(name))
             for name, target in targets.items()
         }
+        return {name: replace(one, url=targets[name].url) for name, one in starts.items()}
+
+    def _target(self, tail: Manifest, name: str, table: TableState) -> TargetState:
+        if self._at is None:
+            return target_of(self._settings, tail, name, table)
+        return target_at(self._settings, tail, name, table, self._at)
 
     def _start(
         self,
@@ -154,6 +165,9 @@ class StartPoints:
         other = strayed(self._chain_index, tail, name, target, shadow=self._build > 0)
         if other:
             return Start(Applied(exists=True, problem=other, strayed=True), None)
+        away = not_in_use(target, name) if self._at is None else None
+        if away is not None:
+            return Start(Applied(exists=True, problem=away), None)
         loses = recreate_refusal(name, table, target, wanted.mode)
         if loses is not None:
             return Start(Applied(exists=True, problem=loses), None)

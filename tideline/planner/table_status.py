@@ -76,7 +76,9 @@ class TableStatus(msgspec.Struct, frozen=True):
     ``captured_from``: where its capture began, None when the chain lacks it.
     ``layout``: how its files are laid out; ``layout_wanted``: the settings' layout where it
     differs. ``unread_by``: by reader that the settings name, the features of the table that it
-    cannot read.
+    cannot read. ``format``: its table format; ``format_wanted``: the settings' format where it
+    differs, to which `tideline rebuild --to` moves it. ``former``: the address of the table that it
+    was before it was moved, while that is there; nothing is merged into it any more.
     """
 
     table: str
@@ -102,3 +104,6 @@ class TableStatus(msgspec.Struct, frozen=True):
     layout: TableLayout | None = None
     layout_wanted: TableLayout | None = None
     unread_by: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    format: str | None = None
+    format_wanted: str | None = None
+    former: str | None = None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tideline.contract.schema import parse_table
 from tideline.planner.layouts import limited, unmakeable
-from tideline.planner.progress import target_of
+from tideline.planner.targets import target_of
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store

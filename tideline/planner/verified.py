@@ -33,6 +33,7 @@ from tideline.contract.verification import (
     encode_verified,
 )
 from tideline.planner.stored import read_stored
+from tideline.planner.targets import live_url
 from tideline.settings import Settings
 from tideline.store.objects import ObjectStore, open_store
 from tideline.warehouse.base import unreadable
@@ -189,7 +190,7 @@ def settled_tables(
 def _commit_of(settings: Settings, table: str, version: int) -> str:
     """Return the digest of a version's commit in the table's log; "" where it cannot be read."""
     try:
-        url = settings.target_url(parse_table(table))
+        url = live_url(settings, table)
         found = open_reader(url, settings.warehouse_storage)
         return "" if found is None else found.commit_digest(version)
     except Unavailable:
@@ -197,8 +198,9 @@ def _commit_of(settings: Settings, table: str, version: int) -> str:
 
 
 def _invalid(settings: Settings, tail: Manifest, now: TableState, verified: Verified) -> str | None:
-    url = settings.target_url(parse_table(verified.table))
+    url = ""
     try:
+        url = live_url(settings, verified.table)
         table = open_reader(url, settings.warehouse_storage)
         if table is None:
             return "the table is gone"

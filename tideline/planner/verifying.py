@@ -29,8 +29,8 @@ from tideline.contract.verification import (
 from tideline.planner.chain_index import ChainIndex
 from tideline.planner.concurrent_changes import ConcurrentChanges, NotComparable, check_table
 from tideline.planner.merges import Planning
-from tideline.planner.progress import target_of
 from tideline.planner.stored import existing, read_stored, store_once
+from tideline.planner.targets import target_of
 from tideline.settings import Settings
 from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import ObjectStore, open_store

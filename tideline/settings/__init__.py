@@ -141,12 +141,20 @@ class Settings(BaseSettings):
         return settings_of(table, self.tables)
 
     def format_of(self, table: TableId) -> str:
-        """Return the name of the format that the target of ``table`` has."""
+        """Return the name of the format that a new target of ``table`` has."""
         return self.of_table(table).format or self.warehouse.format
 
-    def target_url(self, table: TableId) -> str:
-        """Return the url of the target of ``table`` (`tideline.contract.target_url`)."""
-        return table_path(self.warehouse.root(self.format_of(table)), table)
+    def target_url(self, table: TableId, table_format: str | None = None) -> str:
+        """Return the url of the target of ``table`` (`tideline.contract.target_url`) in
+        ``table_format``; None: in the one that a new target has."""
+        return table_path(self.warehouse.root(table_format or self.format_of(table)), table)
+
+    def target_urls(self, table: TableId) -> tuple[str, ...]:
+        """Return the urls at which the target of ``table`` may be, in one format or another; that
+        of a new one first."""
+        wanted = self.format_of(table)
+        others = sorted(self.formats_held - {wanted})
+        return tuple(self.target_url(table, one) for one in (wanted, *others))
 
     def of_rebuild(self, build: int) -> Settings:
         """Return the settings of the warehouse of a rebuild's shadow table."""
@@ -154,9 +162,15 @@ class Settings(BaseSettings):
 
     @cached_property
     def formats(self) -> frozenset[str]:
-        """The table formats that targets may have."""
+        """The table formats that new targets may have."""
         given = {entry.format for entry in self.tables.values() if entry.format is not None}
         return frozenset({self.warehouse.format, *given})
+
+    @cached_property
+    def formats_held(self) -> frozenset[str]:
+        """The table formats that targets may have: those of new ones, and those that tables may
+        have from before."""
+        return self.formats | {*self.warehouse.formats}
 
     @classmethod
     def settings_customise_sources(

@@ -48,8 +48,8 @@ class IcebergSettings(Section):
     password_file: Path | None = None
     """A file that holds the password and nothing else."""
     warehouse: str | None = None
-    """The catalog's own name of the place of tables; None: `warehouse.url`, which a REST catalog
-    may not know."""
+    """The catalog's own name of the place of tables; None: `~iceberg` in `warehouse.url`, which a
+    REST catalog may not know."""
     namespace: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]*$", max_length=64)] = ""
     """Stands before the namespaces, so that pipelines can share a catalog: `erp` makes
     `erp__shop.orders` of the source's `shop.orders`."""

@@ -10,7 +10,8 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tideline.contract.layout import shadow_url
 from tideline.contract.request import CHUNK_ROWS_MAX, DELAY_MS_MAX
-from tideline.contract.target_url import BIGQUERY, CATALOG, ICEBERG
+from tideline.contract.target_properties import DEFAULT_FORMAT
+from tideline.contract.target_url import BIGQUERY, CATALOG, ICEBERG, TableFormatName
 from tideline.settings.base import Bytes, Count, Days, Effect, MiB, Seconds, Section
 from tideline.settings.bigquery import BigQuerySettings
 from tideline.settings.catalog import CatalogSettings
@@ -19,7 +20,6 @@ from tideline.settings.object_storage import ObjectStorage, place_url
 from tideline.settings.redis_url import check_redis
 from tideline.settings.secrets import hidden, known, secret_of, with_password
 from tideline.settings.spark import Files, Heap, Host, Master
-from tideline.settings.table_formats import TableFormatName
 
 RollUpBytes = Annotated[int, Field(ge=1, le=1024 * MiB)]
 
@@ -101,7 +101,8 @@ class Warehouse(ObjectStorage):
     [others](DEPLOYMENT.md#google-and-azure)."""
     format: TableFormatName = "delta"
     """The table format of new tables: `delta`, `iceberg` ([ICEBERG](ICEBERG.md)) or `bigquery`
-    ([BIGQUERY](BIGQUERY.md))."""
+    ([BIGQUERY](BIGQUERY.md)). A table keeps its own until ``tideline rebuild --to``
+    [moves](MODES.md#moving-a-table) it."""
     catalog: CatalogSettings = CatalogSettings()
     """The catalog in which Delta tables are registered."""
     iceberg: IcebergSettings = IcebergSettings()
@@ -117,6 +118,18 @@ class Warehouse(ObjectStorage):
     def secrets(self) -> list[str]:
         """See `ObjectStorage`; those of the catalogs among them."""
         return [*super().secrets(), *self.catalog.secrets(), *self.iceberg.secrets()]
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The table formats that tables may have here, whatever new ones have: there is a place for
+        them. A REST catalog of all tables has the key to their files, and no one else may."""
+        closed = (self.format, self.iceberg.catalog) == (ICEBERG, "rest")
+        places = {
+            DEFAULT_FORMAT: not closed,
+            ICEBERG: self.iceberg.catalog is not None,
+            BIGQUERY: self.bigquery.project is not None,
+        }
+        return tuple(name for name, there in places.items() if there)
 
     def root(self, table_format: str) -> str:
         """Return the url that tables of a format are below."""

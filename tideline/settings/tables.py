@@ -14,9 +14,9 @@ from tideline.contract.patterns import matches
 from tideline.contract.readers import Feature, check_readers, lacking
 from tideline.contract.schema import TableId
 from tideline.contract.table_layout import CLUSTERING_COLUMNS_MAX, TableLayout
+from tideline.contract.target_url import TableFormatName
 from tideline.settings.base import Effect, Seconds, Section
 from tideline.settings.catalog import CatalogNameText
-from tideline.settings.table_formats import TableFormatName
 
 Reaction = Literal["apply", "park", "ignore"]
 """Reactions to a change of a table's columns: the warehouse's table follows; it stops before the
@@ -79,7 +79,8 @@ class TableSettings(Section):
     slo_within_s: Seconds | None = None
     """The value in place of ``slo.within_s``."""
     format: TableFormatName | None = None
-    """The table format, in place of ``warehouse.format``."""
+    """The table format, in place of ``warehouse.format``; of a table that is there,
+    ``tideline rebuild --to`` [changes](MODES.md#moving-a-table) it."""
     catalog_name: CatalogNameText | None = None
     """The table's name in the catalog, as ``schema.table``, in place of the one that the templates
     of ``warehouse.catalog`` make."""

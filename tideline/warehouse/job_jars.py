@@ -76,7 +76,7 @@ def job_jars(settings: Settings | None = None) -> list[Path]:
             hint="name it in merge.jars, with the table format's jars: docs/DEPLOYMENT.md",
         )
     in_s3 = any(place.in_s3 for place in places)
-    formats = frozenset[str]() if settings is None else settings.formats
+    formats = frozenset[str]() if settings is None else settings.formats_held
     return _jars(formats, s3_jar_set() if in_s3 else None)
 
 

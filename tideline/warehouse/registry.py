@@ -10,10 +10,11 @@ from tideline.settings import Settings, Warehouse
 from tideline.warehouse.access import storage_options, trust
 from tideline.warehouse.base import TableReader
 from tideline.warehouse.bigquery.reader import open_bigquery
-from tideline.warehouse.bigquery.removal import owned_targets, remove_target
+from tideline.warehouse.bigquery.removal import owned_targets, remove_bigquery, remove_target
 from tideline.warehouse.delta.log import LOG_FOLDER
 from tideline.warehouse.delta.reader import open_delta
 from tideline.warehouse.iceberg.client import owned_tables, remove_table
+from tideline.warehouse.iceberg.names import identifier_of
 from tideline.warehouse.iceberg.reader import open_iceberg
 
 READERS: dict[str, Callable[[str, Warehouse], TableReader | None]] = {
@@ -22,6 +23,12 @@ READERS: dict[str, Callable[[str, Warehouse], TableReader | None]] = {
     "bigquery": open_bigquery,
 }
 """The function that opens a table of each format, from its url and the warehouse that it is in."""
+REMOVERS: dict[str, Callable[[str, Warehouse], None]] = {
+    "iceberg": lambda url, place: remove_table(place, identifier_of(url)),
+    "bigquery": remove_bigquery,
+}
+"""The function that removes a table by its url, of each format whose tables have a name; those of
+any other are removed with their folders."""
 LOG_FOLDERS = (LOG_FOLDER,)
 """The folders, within a table's own, that hold the logs of the formats."""
 

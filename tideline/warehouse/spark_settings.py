@@ -17,9 +17,9 @@ def access_settings(settings: Settings) -> dict[str, str]:
     Raises Misconfigured for a secret that cannot be read, or for Iceberg tables without a catalog.
     """
     found = s3_settings(settings)
-    if ICEBERG in settings.formats:  # Only then are there its jars.
+    if ICEBERG in settings.formats_held:  # Only then are there its jars.
         settings.warehouse.iceberg.need_catalog()
         found |= iceberg_settings(settings.warehouse_storage)
-    if BIGQUERY in settings.formats:
+    if BIGQUERY in settings.formats_held:
         found[PLACE_SETTING] = BigQueryPlace.of(settings.warehouse_storage).text()
     return found

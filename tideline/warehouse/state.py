@@ -16,6 +16,7 @@ from tideline.contract.external_commits import (
     since_ours,
 )
 from tideline.contract.modes import Mode
+from tideline.contract.moves import FORMER_PROPERTY, MOVED_PROPERTY, MOVING_PROPERTY
 from tideline.contract.plan import (
     STANDING_PROPERTY,
     CommitMetadata,
@@ -50,7 +51,9 @@ class TargetState:
     clustered, or was. ``described``: its `DESCRIPTION_PROPERTY`. ``newer``: the newest generation
     of the table, above the one that was asked for, that any of these commits is of. ``standing``:
     ``commit_metadata``, or an earlier one that the table's properties repeat, where the log has
-    lost our last commit.
+    lost our last commit. ``moving``, ``moved_to`` and ``former``: what it says of moves
+    (`tideline.contract.moves`), each "" where it says nothing; ``pointed_to``: it is ``moving``,
+    and the table that it was copied from says that it has taken over.
     """
 
     url: str
@@ -72,6 +75,16 @@ class TargetState:
     described: str | None = None
     newer: int | None = None
     standing: CommitMetadata | None = None
+    moving: str = ""
+    moved_to: str = ""
+    former: str = ""
+    pointed_to: bool = False
+
+    @property
+    def in_use(self) -> bool:
+        """Return whether it is the target, as far as the table itself shows, and one that points
+        to it."""
+        return self.pointed_to or not (self.moving or self.moved_to)
 
 
 def read_target(url: str, app: str, place: Warehouse) -> TargetState:
@@ -115,6 +128,9 @@ def _state(url: str, table: TableReader, app: str) -> TargetState:
         described=found.get(DESCRIPTION_PROPERTY),
         newer=newer,
         standing=since.commit_metadata or _remembered(found.get(STANDING_PROPERTY), now),
+        moving=found.get(MOVING_PROPERTY) or "",
+        moved_to=found.get(MOVED_PROPERTY) or "",
+        former=found.get(FORMER_PROPERTY) or "",
     )
 
 

@@ -63,12 +63,27 @@ def rebuild(
 ) -> None:
     """Build a table again from the chain, check it against the live one, and swap them.
 
-    The live table stays readable and mergeable. A killed rebuild continues when run again.
+    With --to it becomes a table of another format instead, with all that it holds. The live table
+    stays readable and mergeable. A killed rebuild continues when run again.
     """
     settings = job_settings_at(config)
     from tideline_console.rebuild import run
 
     raise typer.Exit(run(settings, table, options))
+
+
+def delete_former(
+    table: Annotated[str, typer.Argument(help="A table as schema.table.", metavar="TABLE")],
+    config: Config = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove them; without it they are only listed.")
+    ] = False,
+) -> None:
+    """Remove what a table was before it was moved to another format, and copies given up."""
+    settings = settings_at(config)
+    from tideline_console.delete_former import run
+
+    raise typer.Exit(run(settings, table, yes=yes))
 
 
 def garbage(

@@ -83,7 +83,14 @@ class Status(msgspec.Struct, frozen=True):
     requires: tuple[str, ...] = ()
 
 
-_NOT_IN_VERSION_1 = ("layout", "layout_wanted", "unread_by")
+_NOT_IN_VERSION_1 = (
+    "layout",
+    "layout_wanted",
+    "unread_by",
+    "format",
+    "format_wanted",
+    "former",
+)
 """Fields of tables that came when version 1 was complete."""
 
 

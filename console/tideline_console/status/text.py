@@ -11,7 +11,14 @@ from tideline.control.merger import MergerStatus
 from tideline.planner.table_status import EarlierRows, TableStage, TableStatus
 from tideline_console.output import say
 from tideline_console.status.document import Status
-from tideline_console.tables import layout_differs, moment, print_table, unread, vectors_differ
+from tideline_console.tables import (
+    format_differs,
+    layout_differs,
+    moment,
+    print_table,
+    unread,
+    vectors_differ,
+)
 
 ENDED_SHOWN = 10
 """The number of ended requests to print; the document has all that the chain remembers."""
@@ -138,6 +145,13 @@ def _print_tables(tables: tuple[TableStatus, ...]) -> None:
             say(layout_differs(one.table, one.layout, one.layout_wanted))
         if one.unread_by:
             say(unread(one.table, one.unread_by))
+        if one.format is not None and one.format_wanted is not None:
+            say(format_differs(one.table, one.format, one.format_wanted))
+        if one.former is not None:
+            say(
+                f"{one.table} was at {one.former}, which is no longer fed:"
+                f" {command('delete-former', one.table)} removes that"
+            )
 
 
 def _print_beginnings(status: Status) -> None:

@@ -8,12 +8,20 @@ import uuid
 import pytest
 
 from tests.fixtures.settings import Section
-from tideline.contract.errors import Unavailable
+from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.schema import TableId
 from tideline.settings import Settings, make_settings
 from tideline.store.objects import ObjectStore, open_store
 from tideline.warehouse.state import TargetState
 from tideline_console import deleted_objects
-from tideline_console.deleted_objects import delete_below, folders, is_of, object_removals
+from tideline_console.deleted_files import table_removal
+from tideline_console.deleted_objects import (
+    delete_below,
+    folders,
+    is_of,
+    object_removal,
+    object_removals,
+)
 
 
 def settings(warehouse: Section | None = None) -> Settings:
@@ -102,6 +110,24 @@ def test_tables_and_shadow_tables_of_the_pipeline_go(
         one.remove()
     left = {key for folder in kept for key in (f"{folder}/{name}" for name in TABLE)}
     assert set(store.list("")) == {*left, "readme", "public/readme", "~rebuild/readme"}
+
+
+def test_one_table_goes_by_its_url_and_nothing_beside_it(
+    pipeline: Settings, store: ObjectStore
+) -> None:
+    """Former tables; `rebuild --to` has left them."""
+    names = ("order items", "order items 2", "order")
+    urls = [pipeline.target_url(TableId("public", name), "delta") for name in names]
+    for url in urls:
+        a_table(store, url.removeprefix(f"{pipeline.warehouse.url}/"))
+    before = set(store.list(""))
+    object_removal(pipeline, urls[0]).remove()
+    gone = before - set(store.list(""))
+    assert len(gone) == len(TABLE)
+    assert all(one.startswith("public/order~20items/") for one in gone)
+    object_removal(pipeline, urls[0]).remove()
+    with pytest.raises(Misconfigured, match="is not removed by this command"):
+        table_removal(pipeline, "s3://elsewhere/public/t")
 
 
 def test_the_log_goes_last_and_its_oldest_entry_at_the_end(

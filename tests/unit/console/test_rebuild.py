@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from tests.fixtures.parts import History, schema_of
 from tideline.contract.modes import Mode
+from tideline.contract.moves import PlannedMove
 from tideline.contract.plan import Plan, PlannedSwap
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
@@ -132,6 +133,42 @@ def test_a_swap_is_planned_again_once_a_merger_has_left_the_table_alone(
     monkeypatch.setattr(Reservation, "begin", begin)
     assert run(History(tmp_path).settings, T, RebuildOptions()) == 0
     assert (began, script.ran) == ([1, 2], 3)
+
+
+def test_a_move_says_what_it_copies_and_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A merger leaves the table alone for the last step, not for the copy."""
+    schema = schema_of(T, {"id": "int32"}, ["id"])
+    copy = PlannedMove(T, "file:///t", "iceberg://t", schema, 5, 9, "new", "old", 3, copy=True)
+    last = replace(copy, copy=False)
+    script = Script(
+        monkeypatch, step(moves=(copy,)), answer(Outcome.APPLIED),
+        step(moves=(last,)), answer(Outcome.APPLIED), None,
+    )  # fmt: skip
+    begun: list[dict[str, Any]] = []
+
+    def begin_rebuild(settings: Any, table: str, **given: Any) -> RebuildRecord:
+        begun.append(given)
+        return replace(RECORD, to="iceberg", target="iceberg://t")
+
+    began: list[int] = []
+    monkeypatch.setattr(rebuild, "begin_rebuild", begin_rebuild)
+    monkeypatch.setattr(Reservation, "begin", lambda made: began.append(script.ran))
+    assert run(History(tmp_path).settings, T, RebuildOptions(to="iceberg")) == 0
+    assert ([one["to"] for one in begun], began) == (["iceberg"], [1])
+    reported = capsys.readouterr().out
+    assert "rebuild 3 of public.t, as history, to iceberg" in reported
+    assert "copying file:///t to iceberg://t" in reported
+    assert "comparing with the copy, which takes over, at manifest 5" in reported
+    assert "public.t is at iceberg://t; `tideline delete-former public.t` removes" in reported
+    assert "the settings still say delta" in reported
+
+
+def test_a_format_that_is_none_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tideline_console.commands.warehouse.job_settings_at", lambda _: None)
+    refused = CliRunner().invoke(app, ["rebuild", T, "--to", "hudi"])
+    assert (refused.exit_code, "'hudi'" in refused.output) == (2, True)
 
 
 def test_a_mode_that_is_none_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

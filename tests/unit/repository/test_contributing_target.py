@@ -21,7 +21,7 @@ WHY_DELTA = {
     "tideline/contract/target_properties.py": (1, "the name of the default format, in one place"),
     "tideline/contract/readers.py": (16, "names of readers, and where each claim is from"),
     "tideline/warehouse/registry.py": (5, "the lines of the format"),
-    "tideline/settings/table_formats.py": (1, "the names of formats"),
+    "tideline/contract/target_url.py": (1, "the names of formats"),
     "tideline/settings/sections.py": (1, "the default format"),
     "tideline/contract/layout_rules.py": (1, "what partitions and clusters of each format can be"),
     "tideline/warehouse/job_jars.py": (5, "the line of the format"),

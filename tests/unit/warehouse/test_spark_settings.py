@@ -31,23 +31,27 @@ def of(tmp_path: Path, warehouse: dict[str, Any], **tables: dict[str, Any]) -> S
 
 
 @pytest.mark.parametrize(
-    ("warehouse", "table"),
+    ("warehouse", "table", "wanted"),
     [
-        ({"iceberg": CATALOG}, "delta"),
-        ({"iceberg": CATALOG}, "iceberg"),
-        ({"iceberg": CATALOG, "format": "iceberg"}, "delta"),
+        ({}, "delta", False),
+        ({"iceberg": CATALOG}, "delta", True),
+        ({"iceberg": CATALOG}, "iceberg", True),
+        ({"iceberg": CATALOG, "format": "iceberg"}, "delta", True),
     ],
-    ids=["delta alone", "one table", "all but one"],
+    ids=["no catalog", "delta alone", "one table", "all but one"],
 )
 def test_the_catalog_comes_with_its_jars(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warehouse: dict[str, Any], table: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    warehouse: dict[str, Any],
+    table: str,
+    wanted: bool,
 ) -> None:
     """And neither without the other: a session with the catalog's class and without its jars ends
-    with an error."""
+    with an error. Where there is a catalog, a table may have been moved to it."""
     jars = {name: FormatJars(partial(list, [Path(name)])) for name in job_jars.JARS}
     monkeypatch.setattr(job_jars, "JARS", jars)
     settings = of(tmp_path, warehouse, orders={"format": table})
-    wanted = "iceberg" in (warehouse.get("format"), table)
     assert (Path("iceberg") in job_jars.job_jars(settings)) is wanted
     assert (CATALOG_SETTING in access_settings(settings)) is wanted
 

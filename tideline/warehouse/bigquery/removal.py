@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +12,7 @@ from tideline.contract.target_properties import owner_of
 from tideline.settings import Warehouse
 from tideline.warehouse.bigquery.client import BigQueryPlace, asking, open_client
 from tideline.warehouse.bigquery.log import read_commits
-from tideline.warehouse.bigquery.names import TableName, target_of_log, target_of_staged
+from tideline.warehouse.bigquery.names import TableName, name_of, target_of_log, target_of_staged
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client
@@ -59,15 +59,23 @@ def remove_target(place: Warehouse, owned: OwnedTarget) -> None:
 
     Raises Misconfigured where BigQuery refuses, Unavailable where it gives no answer.
     """
-    name = owned.name
-    client = open_client(BigQueryPlace.of(place))
+    remove_tables(open_client(BigQueryPlace.of(place)), owned.name, owned.staged)
+
+
+def remove_bigquery(url: str, place: Warehouse) -> None:
+    """Remove the target at ``url``, as `remove_target` does, but for staged rows."""
+    remove_tables(open_client(BigQueryPlace.of(place)), name_of(url))
+
+
+def remove_tables(client: Client, name: TableName, staged: Sequence[TableName] = ()) -> None:
+    """Remove a target with its log, as far as they are there. Raises as `remove_target` does."""
     with asking(f"to remove {name}"):
-        for one in (*owned.staged, name, name.log):
+        for one in (*staged, name, name.log):
             client.delete_table(str(one), not_found_ok=True)
-    remove_shadow_dataset(client, name)
+    _remove_shadow_dataset(client, name)
 
 
-def remove_shadow_dataset(client: Client, name: TableName) -> None:
+def _remove_shadow_dataset(client: Client, name: TableName) -> None:
     """Remove the dataset of ``name`` if it was made for a shadow table and is empty; one that may
     not be removed stays. Raises Unavailable where BigQuery gives no answer."""
     # heavy: only pipelines with BigQuery tables need it

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from tideline.contract.errors import Misconfigured
+from tideline.contract.layout import ICEBERG_FOLDER
 from tideline.settings import Warehouse
 from tideline.settings.addresses import split_url
 from tideline.settings.iceberg import IcebergSettings
@@ -27,6 +28,12 @@ client of a REST catalog."""
 _FILES = "org.apache.iceberg.hadoop.HadoopFileIO"
 
 
+def _folder_of(place: Warehouse) -> str:
+    """Return where the catalog puts the files of tables: in no folder that a Delta table has, whose
+    files would be without an owner there, and go when those of the Iceberg table are cleaned."""
+    return place.iceberg.warehouse or f"{place.url.rstrip('/')}/{ICEBERG_FOLDER}"
+
+
 def iceberg_settings(place: Warehouse) -> dict[str, str]:
     """Return the settings of Spark for the Iceberg tables of ``place``; {} where it has none.
 
@@ -37,7 +44,7 @@ def iceberg_settings(place: Warehouse) -> dict[str, str]:
         return {}
     own = {
         "type": settings.catalog,
-        "warehouse": settings.warehouse or place.url,
+        "warehouse": _folder_of(place),
         # A session that has seen a table would go on seeing that version of it.
         "cache-enabled": "false",
         **_OF_KIND[settings.catalog](settings),
@@ -108,7 +115,7 @@ def reader_properties(place: Warehouse) -> dict[str, str]:
     """
     settings = place.iceberg
     settings.need_catalog()
-    found = {"warehouse": settings.warehouse or place.url, **_files(place)}
+    found = {"warehouse": _folder_of(place), **_files(place)}
     if settings.catalog == "jdbc":
         # A database that was restarted has closed the connections that are kept.
         alive = {"pool_pre_ping": "true"}

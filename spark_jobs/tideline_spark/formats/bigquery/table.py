@@ -17,9 +17,8 @@ from tideline.contract.errors import InvariantBroken, Misconfigured
 from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
 from tideline.contract.plan import CommitMetadata, TablePlan
 from tideline.contract.table_layout import NO_LAYOUT, TableLayout
-from tideline.warehouse.bigquery.client import asking
 from tideline.warehouse.bigquery.log import Commit, CommitLog, ended_ms
-from tideline.warehouse.bigquery.removal import remove_shadow_dataset
+from tideline.warehouse.bigquery.removal import remove_tables
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess, after
 from tideline_spark.formats.bigquery.columns import BigQueryColumns
 from tideline_spark.formats.bigquery.counts import rows_changed
@@ -256,11 +255,7 @@ class BigQueryTarget:
 
     def remove(self) -> None:
         """See `Target`."""
-        client, name = self._access.client, self._access.name
-        with asking(f"to remove {name}"):
-            for one in (name, name.log):
-                client.delete_table(str(one), not_found_ok=True)
-        remove_shadow_dataset(client, name)
+        remove_tables(self._access.client, self._access.name)
 
     def drop_versions(self, seen: TargetVersion) -> None:
         """See `Target`: no commit reads former ones; `BigQueryFiles.vacuum` removes them."""

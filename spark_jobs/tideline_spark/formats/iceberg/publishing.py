@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
+from tideline.contract.moves import MOVED_PROPERTY
 from tideline.warehouse.iceberg.metadata import IcebergMetadata, TableSnapshot
 
 STAGE_SETTING = "spark.wap.id"
@@ -72,6 +73,8 @@ class Publication:
             parent = None if metadata.current is None else metadata.current.id
             if parent != staged.parent or not metadata.only_others_since(self._read):
                 raise conflict("another commit came before this one")
+            if MOVED_PROPERTY in metadata.properties:  # It was set since the statement began.
+                raise conflict("the table was moved to another format")
             try:
                 self._set(table, staged)
             except Py4JJavaError as error:  # A property may have been set meanwhile.

@@ -48,8 +48,8 @@ def test_a_pipelines_tables_are_removed_with_their_files(place: Warehouse, tmp_p
     assert name == ("public", "orders")
     remove_table(place, name)
     assert open_iceberg(ORDERS, place) is None
-    assert not list(tmp_path.glob("public/orders/data/*.parquet"))
-    assert list(tmp_path.glob("public/theirs/data/*.parquet"))
+    assert not list(tmp_path.glob("~iceberg/public/orders/data/*.parquet"))
+    assert list(tmp_path.glob("~iceberg/public/theirs/data/*.parquet"))
     assert open_iceberg("iceberg://tideline/public/theirs", place) is not None
 
 
@@ -83,7 +83,7 @@ def test_both_clients_are_told_the_same(tmp_path: Path) -> None:
     assert reader_properties(place) == {
         "type": "sql",
         "uri": "postgresql+psycopg2://t%40x:p%3Aw@db:5433/cat?sslmode=verify-full",
-        "warehouse": "file:///w",
+        "warehouse": "file:///w/~iceberg",
         "pool_pre_ping": "true",
     }
 
