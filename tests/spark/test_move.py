@@ -407,9 +407,9 @@ def test_a_table_without_a_key(tmp_path: Path, spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("held", "to", "mode"),
     [
-        *(("delta", "bigquery", mode) for mode in Mode),
-        # Merges of `eventful` fail in a BigQuery table in mode `current` (docs/BIGQUERY.md).
-        *(("bigquery", "delta", mode) for mode in Mode if mode is not Mode.CURRENT),
+        pytest.param(*way, mode, marks=() if mode is Mode.CURRENT else pytest.mark.long)
+        for way in (("delta", "bigquery"), ("bigquery", "delta"))
+        for mode in Mode
     ],
 )
 def test_to_bigquery_and_from_it(
