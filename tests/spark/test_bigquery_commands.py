@@ -152,7 +152,7 @@ def test_a_rebuild_changes_the_mode(history: History, spark: SparkSession) -> No
     assert rows(history, spark) == [(1, "x"), (1, "y"), (2, "x"), (3, "x")]
     frame = open_target(spark.newSession(), url_of(history)).rows()
     names = ["_batch_id", "_sequence_num", "_operation", "_before_id", "_before_text"]
-    assert set(names) <= set(frame.columns), "as CDAP's documents name them"
+    assert set(names) <= set(frame.columns)
     changes = frame.select("_operation", "id", "_before_id").orderBy("_sequence_num").collect()
     assert tuple(changes[-1]) == ("update", 1, 1)
 
