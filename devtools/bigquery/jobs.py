@@ -79,7 +79,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class StandInState:
     """The knowledge of `StandInJobs` at a moment."""
 
     jobs: Mapping[tuple[str, str], Job]
@@ -155,13 +155,13 @@ class StandInJobs:
             emulated = 0
         return max(emulated, self.modified.get(name, 0))
 
-    def known(self) -> Known:
+    def known(self) -> StandInState:
         """Return a copy of what is known of jobs and tables."""
         with self._turn:
             jobs = {name: copy.copy(job) for name, job in self._jobs.items()}
-            return Known(jobs, dict(self._children), dict(self.modified), set(self.altered))
+            return StandInState(jobs, dict(self._children), dict(self.modified), set(self.altered))
 
-    def go_back(self, known: Known, modified: Mapping[tuple[str, str], int]) -> None:
+    def go_back(self, known: StandInState, modified: Mapping[tuple[str, str], int]) -> None:
         """Know what was known then, and no more; ``modified`` is when tables were last changed
         that the emulator was just given again."""
         with self._turn:

@@ -22,7 +22,7 @@ from tideline.warehouse.bigquery.names import TableName, name_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from devtools.bigquery.jobs import Known
+    from devtools.bigquery.jobs import StandInState
     from tests.fixtures.bigquery import Dataset
 
 _DATASETS = f"/bigquery/v2/projects/{PROJECT}/datasets"
@@ -33,7 +33,7 @@ class BigQueryImage:
     """The tables of a moment: ``dataset`` has the copies; ``modified`` is when each was changed."""
 
     dataset: str
-    known: Known
+    known: StandInState
     modified: dict[str, int]
 
 
