@@ -100,6 +100,8 @@ class StandInJobs:
         self.modified: dict[tuple[str, str], int] = {}
         """When a table was last changed by a job, in milliseconds, by dataset and name: its
         emulator does not know."""
+        self.buckets: dict[str, Path] = {}
+        """Folders that stand for buckets of Google's, by name."""
         self._put_back: dict[tuple[str, str], int] = {}
         self._turn = threading.RLock()
 
@@ -210,12 +212,17 @@ class StandInJobs:
     ) -> Callable[[], dict[str, Any]]:
         if configuration.get("dryRun"):
             raise unsupported("dry runs")
-        if content is not None:
+        if content is not None or configuration.get("load", {}).get("sourceUris"):
             load = Load(project, configuration, self._folder)
             configuration["jobType"] = "LOAD"
-            return lambda: {"load": load.run(self._emulator, content)}
+            return lambda: {
+                "load": load.run(
+                    self._emulator,
+                    load.in_buckets(self.buckets) if content is None else [content],
+                )
+            }
         if "query" not in configuration:
-            raise unsupported("jobs other than queries and loads of an uploaded file")
+            raise unsupported("jobs other than queries and loads")
         if configuration["query"].get("useLegacySql", True):
             raise unsupported("legacy SQL, which a query is in that does not say otherwise")
         configuration["jobType"] = "QUERY"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ _ALIASES = {
 _DECIMALS = (("NUMERIC", 29, 9), ("BIGNUMERIC", 38, 38))
 _KEYS = {
     "destinationTable", "sourceFormat", "writeDisposition", "createDisposition", "schema",
-    "decimalTargetTypes", "parquetOptions", "schemaUpdateOptions", "autodetect",
+    "decimalTargetTypes", "parquetOptions", "schemaUpdateOptions", "autodetect", "sourceUris",
 }  # fmt: skip
 """What of a load job's configuration is known here."""
 
@@ -61,11 +61,11 @@ class Load:
         self._name = "{projectId}:{datasetId}.{tableId}".format(**self._target)
         self._lists = self._load.get("parquetOptions", {}).get("enableListInference", False)
 
-    def run(self, emulator: Emulator, content: bytes) -> dict[str, Any]:
-        """Load the file ``content``; return the statistics of the job. Raises JobError, with the
+    def run(self, emulator: Emulator, contents: Sequence[bytes]) -> dict[str, Any]:
+        """Load the files ``contents``; return the statistics of the job. Raises JobError, with the
         table unchanged, where BigQuery fails the job."""
         try:
-            rows = pq.read_table(io.BytesIO(content))
+            rows = pa.concat_tables([pq.read_table(io.BytesIO(one)) for one in contents])
         except pa.ArrowInvalid as error:
             raise JobError("invalid", f"Error while reading data, error message: {error}") from None
         fields = self._fields(rows.schema)
@@ -84,8 +84,19 @@ class Load:
             raise unsupported(f"this, for its emulator fails: {error.message[:300]}") from None
         finally:
             path.unlink()
-        return {"inputFiles": "1", "inputFileBytes": str(len(content)), "badRecords": "0",
-                "outputRows": str(rows.num_rows)}  # fmt: skip
+        return {"inputFiles": str(len(contents)), "inputFileBytes": str(sum(map(len, contents))),
+                "badRecords": "0", "outputRows": str(rows.num_rows)}  # fmt: skip
+
+    def in_buckets(self, buckets: Mapping[str, Path]) -> list[bytes]:
+        """Return the files that the job names, of ``buckets`` by their names; JobError for none."""
+        found: list[bytes] = []
+        for uri in self._load["sourceUris"]:
+            bucket, _, pattern = uri.removeprefix("gs://").partition("/")
+            files = sorted(buckets[bucket].glob(pattern)) if bucket in buckets else []
+            if not files:
+                raise JobError("notFound", f"Not found: URI {uri}")
+            found += [one.read_bytes() for one in files]
+        return found
 
     def _prepared(self, emulator: Emulator, fields: list[dict[str, Any]]) -> list[str]:
         """Make or replace the table where that is asked for; return its columns' names."""

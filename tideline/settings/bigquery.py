@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from tideline.settings.base import Effect, Section
 
 _KEY = "warehouse.bigquery"
 _LABEL = r"^[a-z0-9_-]{0,63}$"
+_BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[A-Za-z0-9._=/-]*)?")
 _MINIMUM_BYTES = 10 * 1024 * 1024
 
 
@@ -38,9 +40,19 @@ class BigQuerySettings(Section):
         Field(default_factory=dict)
     )
     """Labels of every job and table, besides `tideline`."""
+    staging: str | None = None
+    """A folder in Google's object storage, `gs://bucket/folder`: Spark's executors put rows there
+    as files, which BigQuery loads. None: the driver uploads them."""
     endpoint: str | None = None
     """Another address of BigQuery's API: of a private endpoint, or of an emulator on this machine
     (`http://`, reached without credentials)."""
+
+    @field_validator("staging")
+    @classmethod
+    def _known_folder(cls, staging: str | None) -> str | None:
+        if staging is not None and not _BUCKET.fullmatch(staging):
+            raise ValueError("must be gs://bucket/folder")
+        return None if staging is None else staging.rstrip("/")
 
     @field_validator("endpoint")
     @classmethod

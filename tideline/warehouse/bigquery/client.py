@@ -41,6 +41,7 @@ class BigQueryPlace(msgspec.Struct, frozen=True, omit_defaults=True):
     maximum_bytes_billed: int | None = None
     labels: dict[str, str] = {}
     endpoint: str | None = None
+    staging: str | None = None
 
     @classmethod
     def of(cls, place: Warehouse) -> BigQueryPlace:
@@ -54,6 +55,7 @@ class BigQueryPlace(msgspec.Struct, frozen=True, omit_defaults=True):
             settings.maximum_bytes_billed,
             dict(settings.labels),
             settings.endpoint,
+            settings.staging,
         )
 
     @classmethod

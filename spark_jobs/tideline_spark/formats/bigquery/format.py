@@ -30,6 +30,6 @@ def _check(session: SparkSession) -> None:
         )
 
 
-BIGQUERY = TableFormat(
+BIGQUERY: TableFormat = TableFormat(
     open=BigQueryTarget, marker=PLACE_SETTING, conflicts=(OVERTAKEN,), check=_check, firm=False
 )

@@ -124,6 +124,16 @@ class Jobs:
         job: LoadJob = self._to_its_end(name, begin, f"to load rows for {table}")
         return job
 
+    def load_from(self, name: str, uri: str, table: str, config: Any) -> LoadJob:
+        """Load the rows of files in a bucket as the job ``name``, unless that was done. Raises as
+        `run` does."""
+
+        def begin(job_id: str) -> LoadJob:
+            return self._client.load_table_from_uri(uri, table, job_id=job_id, job_config=config)
+
+        job: LoadJob = self._to_its_end(name, begin, f"to load rows for {table}")
+        return job
+
     def _to_its_end(self, name: str, begin: Callable[[str], Any], doing: str) -> Any:
         """Run the first job of the name that does not fail. Of jobs that others made, earlier or
         now, only an end without failure counts: the reason of a failure may be gone."""

@@ -1,17 +1,23 @@
-"""Brings rows to BigQuery: as Parquet, by load jobs, into a table that expires by itself."""
+"""Brings rows to BigQuery: as Parquet, by load jobs, into a table that expires by itself.
+
+The files are the driver's, or in a bucket; what a killed run leaves in that, no one removes but a
+rule of the bucket's.
+"""
 
 from __future__ import annotations
 
 import secrets
-import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, types
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession, types
 
 from tideline.warehouse.bigquery.client import asking
 from tideline.warehouse.bigquery.names import STAGED, TableName
@@ -19,6 +25,9 @@ from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess
 from tideline_spark.formats.bigquery.jobs import JobFailed
 from tideline_spark.formats.bigquery.types import bigquery_type, to_bigquery
 from tideline_spark.scratch import scratch_of
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import LoadJobConfig
 
 EXPIRY = timedelta(days=1)
 """The age at which BigQuery removes a table of staged rows that a killed run has left."""
@@ -49,23 +58,56 @@ def staged(access: BigQueryAccess, rows: DataFrame) -> Iterator[Staged]:
 
     Columns are numbered, so that none has a name that Parquet or a load job has no form of.
     """
-    folder = Path(tempfile.mkdtemp(prefix="tideline-staged-", dir=scratch_of(access.session)))
     name = access.name.own(f"{STAGED}_{secrets.token_hex(8)}")
+    schema = rows.schema
+    listed = [
+        to_bigquery(one.name, one.dataType).alias(_numbered(at))
+        for at, one in enumerate(schema.fields)
+    ]
+    bring = _upload if access.place.staging is None else _load_from_bucket
     try:
-        schema = rows.schema
-        listed = [
-            to_bigquery(one.name, one.dataType).alias(_numbered(at))
-            for at, one in enumerate(schema.fields)
-        ]
-        written = folder / "rows"
-        rows.select(*listed).coalesce(_FILES_MAX).write.parquet(str(written))
-        _make(access, name, schema)
-        count = sum(_loaded(access, name, path) for path in sorted(written.glob("*.parquet")))
+        count = bring(access, name, rows.select(*listed), partial(_make, access, name, schema))
         yield Staged(name, schema, count)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
         with asking(f"to remove {name}"):
             access.client.delete_table(str(name), not_found_ok=True)
+
+
+def _upload(
+    access: BigQueryAccess, name: TableName, rows: DataFrame, make: Callable[[], None]
+) -> int:
+    """Write files where the driver is, and upload each; return the number of rows."""
+    with tempfile.TemporaryDirectory(
+        prefix="tideline-staged-", dir=scratch_of(access.session), ignore_cleanup_errors=True
+    ) as folder:
+        written = Path(folder) / "rows"
+        rows.coalesce(_FILES_MAX).write.parquet(str(written))
+        make()
+        return sum(_loaded(access, name, path) for path in sorted(written.glob("*.parquet")))
+
+
+def _load_from_bucket(
+    access: BigQueryAccess, name: TableName, rows: DataFrame, make: Callable[[], None]
+) -> int:
+    """Have executors write files to the bucket, and BigQuery load them; return the number of
+    rows."""
+    folder = f"{access.place.staging}/{name.dataset}/{name.table}"
+    try:
+        rows.write.parquet(folder)
+        make()
+        job = access.jobs.load_from(name.table, f"{folder}/*.parquet", str(name), _config(access))
+        return int(job.output_rows or 0)
+    except JobFailed as failed:
+        raise failed.error from None
+    finally:
+        _remove_folder(access.session, folder)
+
+
+def _remove_folder(session: SparkSession, url: str) -> None:
+    gateway: Any = session.sparkContext._gateway
+    path = gateway.jvm.org.apache.hadoop.fs.Path(url)
+    with suppress(Py4JJavaError):  # As after a kill: the rows may have been merged by now.
+        path.getFileSystem(session._jsc.hadoopConfiguration()).delete(path, True)
 
 
 def _make(access: BigQueryAccess, name: TableName, schema: types.StructType) -> None:
@@ -80,12 +122,27 @@ def _make(access: BigQueryAccess, name: TableName, schema: types.StructType) -> 
 
 def _loaded(access: BigQueryAccess, name: TableName, path: Path) -> int:
     """Load one file; return how many rows it has."""
+    with path.open("rb") as file:
+        try:
+            job = access.jobs.load(
+                f"{name.table}-{path.name[5:10]}",
+                file,
+                path.stat().st_size,
+                str(name),
+                _config(access),
+            )
+        except JobFailed as failed:
+            raise failed.error from None
+    return int(job.output_rows or 0)
+
+
+def _config(access: BigQueryAccess) -> LoadJobConfig:
     # heavy: only pipelines with BigQuery tables need it
     from google.cloud.bigquery import LoadJobConfig, ParquetOptions
 
     options = ParquetOptions()  # type: ignore[no-untyped-call]
     options.enable_list_inference = True
-    config = LoadJobConfig(
+    return LoadJobConfig(
         source_format="PARQUET",
         write_disposition="WRITE_APPEND",
         create_disposition="CREATE_NEVER",
@@ -93,14 +150,6 @@ def _loaded(access: BigQueryAccess, name: TableName, path: Path) -> int:
         decimal_target_types=["NUMERIC", "BIGNUMERIC"],
         labels=access.labels,
     )
-    with path.open("rb") as file:
-        try:
-            job = access.jobs.load(
-                f"{name.table}-{path.name[5:10]}", file, path.stat().st_size, str(name), config
-            )
-        except JobFailed as failed:
-            raise failed.error from None
-    return int(job.output_rows or 0)
 
 
 def _numbered(at: int) -> str:
