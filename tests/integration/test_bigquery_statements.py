@@ -23,7 +23,7 @@ from tideline_spark.dialects.bigquery import TEXTS, BigQueryDialect, decimal_typ
 from tideline_spark.fold import MISSING, UNKNOWN
 from tideline_spark.formats.bigquery.layout import laid_out
 from tideline_spark.formats.bigquery.reading import selection
-from tideline_spark.formats.bigquery.types import bigquery_type, check_names
+from tideline_spark.formats.bigquery.types import bigquery_type, check_key, check_names
 from tideline_spark.formats.statements import RowMerge
 from tideline_spark.modes import history, soft_deletes
 from tideline_spark.pending import LACKING
@@ -197,3 +197,15 @@ def test_a_column_that_bigquery_refuses_is_named(name: str) -> None:
     columns = [types.StructField(one, types.StringType()) for one in ("a b", name)]
     with pytest.raises(Misconfigured):
         check_names(types.StructType(columns))
+
+
+def test_a_key_of_which_nan_is_found_by_no_merge_is_refused() -> None:
+    columns = types.StructType(
+        [
+            types.StructField("id", types.LongType()),
+            types.StructField("weight", types.DoubleType()),
+        ]
+    )
+    check_key(columns, ["id"])
+    with pytest.raises(Misconfigured, match="'weight' has floating-point numbers"):
+        check_key(columns, ["id", "weight"])

@@ -183,7 +183,7 @@ MODULES: Mapping[str, frozenset[str]] = {
         {"pathlib", "pyarrow", "shutil", "tempfile"}
     ),
     "tideline_spark.formats.bigquery.staging": frozenset(
-        {"google.cloud.bigquery", "pathlib", "secrets", "shutil", "tempfile"}
+        {"google.cloud.bigquery", "pathlib", "secrets", "tempfile"}
     ),
     "tideline_spark.local_parts": frozenset({"pyarrow"}),
     "tideline_spark.maintain": PROGRAM | {"time"},

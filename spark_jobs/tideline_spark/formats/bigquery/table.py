@@ -28,7 +28,7 @@ from tideline_spark.formats.bigquery.jobs import TargetOvertaken
 from tideline_spark.formats.bigquery.layout import laid_out, making
 from tideline_spark.formats.bigquery.reading import Reading
 from tideline_spark.formats.bigquery.staging import staged
-from tideline_spark.formats.bigquery.types import bigquery_type, check_names
+from tideline_spark.formats.bigquery.types import bigquery_type, check_key, check_names
 from tideline_spark.formats.bigquery.version import (
     BigQueryVersion,
     columns_from_json,
@@ -166,6 +166,7 @@ class BigQueryTarget:
     ) -> Commit:
         """Make or replace the table from ``rows``; return the commit that did."""
         check_names(rows.schema)
+        check_key(rows.schema, key)
         how = laid_out(rows.schema, layout, key)
         with staged(self._access, rows) as found:
             values = ", ".join(

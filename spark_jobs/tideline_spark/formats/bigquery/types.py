@@ -6,7 +6,7 @@ https://cloud.google.com/bigquery/docs/reference/standard-sql/data-types
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pyspark.sql import Column, types
@@ -118,6 +118,18 @@ def check_names(schema: types.StructType) -> None:
             raise Misconfigured(
                 f"columns {twin!r} and {name!r} differ by case only, which BigQuery does not have",
                 hint="rename one at the source, or leave it out (source.columns)",
+            )
+
+
+def check_key(schema: types.StructType, key: Collection[str]) -> None:
+    """Raise Misconfigured for a key that BigQuery does not find again: no NaN equals another there,
+    so that a MERGE would add its row each time."""
+    for name in key:
+        if isinstance(schema[name].dataType, types.FloatType | types.DoubleType):
+            raise Misconfigured(
+                f"the key's column {name!r} has floating-point numbers, by which BigQuery does not"
+                " find every row",
+                hint="keep this table in another format (format, in the table's section)",
             )
 
 
