@@ -81,6 +81,20 @@ def test_a_load_that_fails_leaves_nothing_in_it(
     assert [one.outcome for one in history.merge(spark).tables] == [Outcome.APPLIED]
 
 
+def test_rows_that_may_not_be_removed_fail_no_merge(
+    history: History, dataset: Dataset, spark: SparkSession
+) -> None:
+    """They expire by themselves; and the reason of a failure is not hidden by them."""
+    dataset.front.denied.add("bigquery.tables.delete")
+    history.commit(Row(T, "c", {"id": 1, "v": "one"}))
+    assert [one.outcome for one in history.merge(spark).tables] == [Outcome.APPLIED]
+    history.commit(Row(T, "u", {"id": 1, "v": "two"}))
+    dataset.front.jobs.buckets.clear()
+    (receipt,) = history.merge(spark).tables
+    assert receipt.outcome is Outcome.FAILED
+    assert "notFound" in str(receipt.error)
+
+
 @pytest.mark.parametrize("url", ["s3://bucket/a", "gs://", "gs://b/a?x=1", "gs://user@bucket/a"])
 def test_another_place_is_refused(url: str) -> None:
     with pytest.raises(ValidationError, match="must be gs://bucket/folder"):

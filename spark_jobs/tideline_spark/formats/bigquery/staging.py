@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession, types
 
+from tideline.contract.errors import TidelineError
 from tideline.warehouse.bigquery.client import asking
 from tideline.warehouse.bigquery.names import STAGED, TableName
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess
@@ -69,7 +70,8 @@ def staged(access: BigQueryAccess, rows: DataFrame) -> Iterator[Staged]:
         count = bring(access, name, rows.select(*listed), partial(_make, access, name, schema))
         yield Staged(name, schema, count)
     finally:
-        with asking(f"to remove {name}"):
+        # It expires by itself, and what the run has done or met counts.
+        with suppress(TidelineError), asking(f"to remove {name}"):
             access.client.delete_table(str(name), not_found_ok=True)
 
 
