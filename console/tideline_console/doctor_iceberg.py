@@ -21,8 +21,8 @@ _RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_")
 
 
 def check_iceberg(settings: Settings, *, grave: bool = False) -> Iterator[Finding]:
-    """Yield the findings; none for a pipeline without Iceberg tables. With ``grave`` what keeps
-    merges from running is an error: capture does without.
+    """Yield the findings; none for a pipeline that can have no Iceberg tables. With ``grave``
+    what keeps merges from running is an error: capture does without.
 
     Changes nothing but a namespace, which it makes and removes.
     """
