@@ -27,13 +27,13 @@ _CAN = "can be made, loaded, merged into, read and dropped"
 
 
 def check_bigquery(settings: Settings, *, grave: bool = False) -> Iterator[Finding]:
-    """Yield the findings; none for a pipeline without BigQuery tables. With ``grave`` what keeps
+    """Yield the findings; none for a pipeline that names no project. With ``grave`` what keeps
     merges from running is an error: capture does without.
 
     Makes a table in each dataset of the pipeline's tables and drops it, and where one of these is
     not there, or none is known yet, a dataset as well.
     """
-    if BIGQUERY not in settings.formats:
+    if BIGQUERY not in settings.formats_held:
         return
     found = attempt("bigquery_credentials", lambda: [_credentials(settings)], grave=grave)
     yield from found
