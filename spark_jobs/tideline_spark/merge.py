@@ -12,10 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 
 from pyspark.sql import SparkSession
 
 from tideline.contract import layout
+from tideline.contract.errors import TidelineError
 from tideline.contract.moves import PlannedMove
 from tideline.contract.plan import Plan, PlannedSwap, TablePlan, decode_plan
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt, stored_documents
@@ -74,36 +76,24 @@ def run_in_pool(
     planned_manifests = PlannedManifests(spark, plan)
 
     def merge(table: TablePlan) -> TableReceipt:
-        try:
-            made = TableRun(spark, plan, table, on_point, planned_manifests)
-        except Exception as error:  # noqa: BLE001  every table has its receipt
-            return failed(table, unexpected(error, f"beginning with {table.table}"))
-        return made.run(patience)
-
-    def run(table: TablePlan) -> TableReceipt:
-        receipt = merge(table)
+        make = partial(TableRun, spark, plan, table, on_point, planned_manifests)
+        receipt = _ran(make, patience, partial(failed, table), f"beginning with {table.table}")
         on_ended(receipt)
         return receipt
 
     def swap(planned: PlannedSwap) -> TableReceipt:
-        try:
-            made = SwapRun(spark, plan, planned, on_point, planned_manifests)
-        except Exception as error:  # noqa: BLE001  every table has its receipt
-            return failed_swap(planned, unexpected(error, f"swapping {planned.table}"))
-        return made.run(patience)
+        make = partial(SwapRun, spark, plan, planned, on_point, planned_manifests)
+        return _ran(make, patience, partial(failed_swap, planned), f"swapping {planned.table}")
 
     def move(planned: PlannedMove) -> TableReceipt:
-        try:
-            made = MoveRun(spark, plan, planned, on_point, planned_manifests)
-        except Exception as error:  # noqa: BLE001  every table has its receipt
-            return failed_move(planned, unexpected(error, f"moving {planned.table}"))
-        return made.run(patience)
+        make = partial(MoveRun, spark, plan, planned, on_point, planned_manifests)
+        return _ran(make, patience, partial(failed_move, planned), f"moving {planned.table}")
 
     targets = [table.target for table in plan.tables]
     targets += [one.target for one in plan.swaps] + [one.target for one in plan.descriptions]
     targets += [one.target for one in plan.moves]
     with files_seen_by_all(spark, plan.store_url, targets):
-        receipts = tuple(pool.map(run, plan.tables))
+        receipts = tuple(pool.map(merge, plan.tables))
         receipts += tuple(swap(planned) for planned in plan.swaps)
         receipts += tuple(move(planned) for planned in plan.moves)
     return Receipt(
@@ -116,6 +106,19 @@ def run_in_pool(
         capped=plan.to_manifest < plan.tail,
         warnings=tuple(_describe_idle(spark, plan)),
     )
+
+
+def _ran(
+    make: Callable[[], TableRun | SwapRun | MoveRun],
+    patience: Patience,
+    failure: Callable[[TidelineError], TableReceipt],
+    doing: str,
+) -> TableReceipt:
+    try:
+        made = make()
+    except Exception as error:  # noqa: BLE001  every table has its receipt
+        return failure(unexpected(error, doing))
+    return made.run(patience)
 
 
 def _describe_idle(spark: SparkSession, plan: Plan) -> Iterator[str]:

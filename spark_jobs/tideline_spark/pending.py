@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tideline.contract.part import PENDING
 from tideline.contract.receipt import PENDING_KEYS_MAX
 from tideline.contract.schema import TableSchema
 from tideline.contract.types import Kind
+from tideline_spark.formats.base import Target
 from tideline_spark.schemas import column as col
 from tideline_spark.schemas import quote
 
@@ -18,12 +19,13 @@ lists needs the second."""
 Keys = tuple[tuple[str, ...], ...]
 
 
-def pending_rows(target: DataFrame, schema: TableSchema) -> tuple[int, Keys]:
-    """Return the number of such rows, and their keys in the form of a dump request.
+def pending_rows(target: Target, live: str, schema: TableSchema) -> tuple[int, Keys]:
+    """Return the number of such rows of ``target`` that the condition ``live`` holds for, and their
+    keys in the form of a dump request.
 
     No keys above `PENDING_KEYS_MAX`: the whole table must be read again then.
     """
-    rows = target.where(col(PENDING).isNotNull())
+    rows = target.rows_of([*schema.key, PENDING], [live, *LACKING])
     texts = [key_text(schema, name) for name in schema.key]
     found = rows.select(*texts).limit(PENDING_KEYS_MAX + 1).collect()
     if len(found) > PENDING_KEYS_MAX:

@@ -114,7 +114,7 @@ def with_pending(
     pends = commit_metadata is not None and commit_metadata.pending
     if not (pends and kept.pends and schema.key):
         return receipt
-    count, keys = pending_rows(target.rows().where(kept.live()), schema)
+    count, keys = pending_rows(target, kept.live(), schema)
     return replace(receipt, pending=count, pending_keys=keys)
 
 

@@ -21,7 +21,6 @@ from tideline.contract.errors import InvariantBroken
 from tideline.contract.evolution import TargetColumns
 from tideline.contract.external_commits import SinceOurs, external_before, external_since
 from tideline.contract.lineage import column_lineage
-from tideline.contract.part import PENDING
 from tideline.contract.partition_fields import PartitionField
 from tideline.contract.plan import CommitMetadata, Plan, TablePlan
 from tideline.contract.receipt import ColumnLineage, Outcome, TableReceipt
@@ -37,7 +36,7 @@ from tideline_spark.local_parts import LocalParts, is_small, read_local, tune
 from tideline_spark.modes import mode_of
 from tideline_spark.modes.base import Work
 from tideline_spark.partition_values import kept_values, partitions_of
-from tideline_spark.pending import LACKING, Keys, pending_rows
+from tideline_spark.pending import Keys, pending_rows
 from tideline_spark.plan_checks import (
     astray,
     check_mode,
@@ -273,10 +272,7 @@ class TableRun:
         )
 
     def _pending(self) -> tuple[int, Keys]:
-        schema = self._table.schema
-        live = mode_of(self._table).live()
-        rows = self._target.rows_of([*schema.key, PENDING], [live, *LACKING])
-        return pending_rows(rows, schema)
+        return pending_rows(self._target, mode_of(self._table).live(), self._table.schema)
 
     def _measured(
         self,

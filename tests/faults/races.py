@@ -26,6 +26,16 @@ _PATIENCE_S = 240.0
 _LOST = (Outcome.REFUSED, Outcome.ALREADY_APPLIED)
 
 
+def race_merges(spark: SparkSession, tables: EveryMode) -> Counter[str]:
+    """Have all of ``tables`` merged, and then `Races.merges`, of which one merges; return the
+    counts."""
+    Jobs(spark, tables).merge("first")
+    counts = Counter[str]()
+    Races(spark, tables, counts).merges()
+    assert counts["merge applied"] >= 1, counts
+    return counts
+
+
 class Races:
     """``counts``: who won, who lost, and how."""
 

@@ -3,7 +3,6 @@ same words of what must hold."""
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from tests.faults.deaths_of_merges import die_anywhere
 from tests.faults.every_mode import EveryMode
 from tests.faults.jobs import Jobs, unique
 from tests.faults.kills import AtJob, command, config_of, kill_at
-from tests.faults.races import Races
+from tests.faults.races import race_merges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,10 +53,7 @@ def test_merges_that_die_anywhere_end_as_undisturbed_ones(
 def test_two_merges_race_maintenance_and_a_verification(
     spark: SparkSession, tables: EveryMode
 ) -> None:
-    Jobs(spark, tables).merge("first")
-    counts = Counter[str]()
-    Races(spark, tables, counts).merges()
-    assert counts["merge applied"] >= 1, counts
+    race_merges(spark, tables)
 
 
 KILLED = [AtJob(when, nth) for when in ("before", "after") for nth in (1, 2, 5)]

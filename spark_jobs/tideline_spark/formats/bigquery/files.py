@@ -25,8 +25,8 @@ class BigQueryFiles:
             return Files()
         with asking(f"to count the rows of {access.name}"):
             sql = f"SELECT COUNT(*) FROM {access.name.sql}"  # noqa: S608  names are quoted
-            ((rows,),) = ((row[0],) for row in access.jobs.query(sql))
-        return Files(files=1, bytes=int(log.table.num_bytes or 0), rows=rows)
+            (row,) = access.jobs.query(sql)
+        return Files(files=1, bytes=int(log.table.num_bytes or 0), rows=row[0])
 
     def rewrite(self, thresholds: Thresholds, decision: Decision) -> None:
         """See `TargetFiles`: BigQuery rewrites them by itself."""

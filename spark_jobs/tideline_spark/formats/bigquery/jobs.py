@@ -19,7 +19,7 @@ from tideline.contract.pauses import growing_pause_s
 from tideline.warehouse.bigquery.client import BigQueryPlace, asking, reason_of, refused
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import Client, LoadJob, QueryJob
+    from google.cloud.bigquery import Client, LoadJob, QueryJob, QueryJobConfig
     from google.cloud.bigquery.table import RowIterator
 
 OVERTAKEN = "TIDELINE_TARGET_OVERTAKEN"
@@ -83,12 +83,7 @@ class Jobs:
         Raises TargetOvertaken where it found another run's commit, or met one; JobFailed where it
         was refused or failed, for good; Unavailable where its end is not known.
         """
-        # heavy: only pipelines with BigQuery tables need it
-        from google.cloud.bigquery import QueryJobConfig
-
-        config = QueryJobConfig(
-            maximum_bytes_billed=self._place.maximum_bytes_billed, labels=self._labels
-        )
+        config = self._config()
         once: Any = {"job_retry": None}
 
         def begin(job_id: str) -> QueryJob:
@@ -100,15 +95,17 @@ class Jobs:
     def query(self, sql: str) -> RowIterator:
         """Return the rows of the query ``sql``, which changes nothing: it has no id, and may run
         again. Raises what Google's library raises."""
-        # heavy: as above
-        from google.cloud.bigquery import QueryJobConfig
-
-        limit = self._place.maximum_bytes_billed
-        config = QueryJobConfig(maximum_bytes_billed=limit, labels=self._labels)
-        job = self._client.query(sql, job_config=config)
+        job = self._client.query(sql, job_config=self._config())
         rows = job.result()
         self._count(job)
         return rows
+
+    def _config(self) -> QueryJobConfig:
+        # heavy: only pipelines with BigQuery tables need it
+        from google.cloud.bigquery import QueryJobConfig
+
+        limit = self._place.maximum_bytes_billed
+        return QueryJobConfig(maximum_bytes_billed=limit, labels=self._labels)
 
     def _count(self, job: Any) -> None:
         self.bytes_billed += int(getattr(job, "total_bytes_billed", None) or 0)
