@@ -34,12 +34,6 @@ def initial_rows(folded: DataFrame, shape: Shape) -> DataFrame:
     )
 
 
-def keys_before(folded: DataFrame, shape: Shape) -> DataFrame:
-    """Return the old keys of moved rows, under the key's names."""
-    moved = folded.where(col(FROM).isNotNull())
-    return moved.select(*(col(FROM)[name].alias(name) for name in shape.schema.key)).distinct()
-
-
 def columns_of_moved(shape: Shape) -> list[str]:
     """Return the columns that `fill_moved` reads of the target."""
     return [*shape.schema.key, *shape.fillable, SEQ, OVERFLOW, PENDING]

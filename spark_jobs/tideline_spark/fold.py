@@ -98,11 +98,7 @@ def occurrences(changes: DataFrame, shape: Shape) -> DataFrame:
     """Return the changes and, for each changed key, a row at the old key that marks the move."""
     if not shape.moved:
         return changes.withColumn(ARRIVED, F.lit(False))
-    moved = F.lit(False)
-    for name in shape.schema.key:
-        before = col(BEFORE + name)
-        moved = moved | (before.isNotNull() & ~before.eqNullSafe(col(name)))
-    marked = changes.withColumn(ARRIVED, moved)
+    marked = _marked(changes, shape)
     here = marked.drop(*(BEFORE + name for name in shape.schema.key))
     left = marked.where(col(ARRIVED)).select(
         *(_left_value(here, name, shape).alias(name) for name in here.columns)
@@ -110,9 +106,31 @@ def occurrences(changes: DataFrame, shape: Shape) -> DataFrame:
     return here.unionByName(left)
 
 
+def keys_left(changes: DataFrame, shape: Shape) -> DataFrame:
+    """Return the keys that rows of ``changes`` moved away from, each once, for ``shape.moved``.
+
+    Of the changes themselves, not of folded rows: a condition on `FROM`, an expression over all
+    fillable columns, takes Spark's optimizer minutes and gigabytes to infer constraints from.
+    """
+    moved = _marked(changes, shape).where(col(ARRIVED))
+    return moved.select(*(_key_left(name).alias(name) for name in shape.schema.key)).distinct()
+
+
+def _marked(changes: DataFrame, shape: Shape) -> DataFrame:
+    moved = F.lit(False)
+    for name in shape.schema.key:
+        before = col(BEFORE + name)
+        moved = moved | (before.isNotNull() & ~before.eqNullSafe(col(name)))
+    return changes.withColumn(ARRIVED, moved)
+
+
+def _key_left(name: str) -> Column:
+    return F.coalesce(col(BEFORE + name), col(name))
+
+
 def _left_value(here: DataFrame, name: str, shape: Shape) -> Column:
     if name in shape.schema.key:
-        return F.coalesce(col(BEFORE + name), col(name))
+        return _key_left(name)
     if name in (SEQ, TS):
         return col(name)
     if name == OP:

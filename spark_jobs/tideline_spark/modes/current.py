@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from tideline_spark import parts
-from tideline_spark.fill import columns_of_moved, fill_moved, initial_rows, keys_before, twins
-from tideline_spark.fold import Shape, fold
+from tideline_spark.fill import columns_of_moved, fill_moved, initial_rows, twins
+from tideline_spark.fold import Shape, fold, keys_left
 from tideline_spark.formats.state import RowCounts
 from tideline_spark.modes.base import Work
 from tideline_spark.plan_checks import rowless_commit_metadata
@@ -31,7 +31,7 @@ class Current:
             return work.create(VIEW)
         from_target = shape.moved and bool(shape.fillable)
         if from_target:
-            held = target.rows_of(columns_of_moved(shape), [], keys_before(folded, shape))
+            held = target.rows_of(columns_of_moved(shape), [], keys_left(work.changes, shape))
             folded = fill_moved(folded, held, shape)
         drop_twins(work, folded, shape)
         folded.createOrReplaceTempView(VIEW)
