@@ -26,6 +26,7 @@ from devtools.services.valkey import ValkeyServer
 from tests.faults.every_mode import TABLES, EveryMode
 from tests.fixtures.certificates import make_authority
 from tests.fixtures.object_storage import NEEDS_S3, place_in
+from tests.fixtures.parts import table_format
 from tests.fixtures.settings import as_toml
 from tests.fixtures.tls_front import TlsFront
 from tests.support.cluster_traces import logs, pages
@@ -75,7 +76,7 @@ class Cluster(SparkCluster):
             "pipeline": settings.pipeline,
             "source": {"url": "postgresql://nobody@127.0.0.1:1/shop"},
             "store": {"url": settings.store.url, **access},
-            "warehouse": {"url": settings.warehouse.url},
+            "warehouse": {"url": settings.warehouse.url, **table_format(tables.place)},
             "merge": {
                 **{name: value for name, value in self.settings.items() if name not in without},
                 "driver_memory": "1g",

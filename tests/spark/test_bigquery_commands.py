@@ -83,6 +83,43 @@ def test_a_receipt_has_the_bytes_billed(
     assert f"{T}: billed for {table.bytes_billed / 1e6:,.1f} MB" in capsys.readouterr().out
 
 
+def test_every_query_has_the_labels_and_the_limit(
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Making log and table, merging, reading, and shortening the log."""
+    from google.cloud.bigquery import Client
+
+    asked = list[tuple[object, object]]()
+    query = Client.query
+
+    def recorded(client: Client, sql: str, job_config: Any = None, **how: Any) -> Any:
+        asked.append((getattr(job_config, "labels", None), _limit_of(job_config)))
+        return query(client, sql, job_config=job_config, **how)
+
+    monkeypatch.setattr(Client, "query", recorded)
+    place = Warehouse(url=tmp_path.as_uri())
+    own = {"labels": {"team": "data"}, "maximum_bytes_billed": 1 << 34}
+    given = place.model_copy(update={"bigquery": place.bigquery.model_copy(update=own)})
+    made = History(tmp_path, place=with_bigquery(request, given))
+    made.commit(Shaped(SCHEMA))
+    made.commit(row("c", 1), row("c", 2))
+    made.merge(spark)
+    made.commit(row("u", 1, "y"))
+    made.merge(spark)
+    target = open_target(spark.newSession(), url_of(made))
+    assert target.rows_of(["id"], ["id = 1"]).count() == 1
+    target.files.vacuum(24.0)
+    assert len(asked) > 5
+    assert asked == [({"tideline": "true", "team": "data"}, 1 << 34)] * len(asked)
+
+
+def _limit_of(config: Any) -> object:
+    return getattr(config, "maximum_bytes_billed", None)
+
+
 def _with_checksum(receipt: Receipt) -> bytes:
     from tideline.contract.document import with_checksum
 

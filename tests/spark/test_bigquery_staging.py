@@ -3,6 +3,7 @@ stands for the bucket, in Hadoop's file systems and in the stand-in for BigQuery
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,13 @@ from pydantic import ValidationError
 from tests.fixtures.bigquery import Dataset
 from tests.fixtures.bigquery_place import with_bigquery
 from tests.fixtures.parts import History, Row, Shaped, schema_of
+from tideline.contract.errors import Misconfigured
 from tideline.contract.receipt import Outcome
 from tideline.settings import Warehouse
 from tideline.settings.bigquery import BigQuerySettings
-from tideline_spark.formats.registry import open_target
+from tideline_spark.formats.bigquery import format as bigquery_format
+from tideline_spark.formats.bigquery import reading
+from tideline_spark.formats.registry import FORMATS, open_target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,6 +97,41 @@ def test_rows_that_may_not_be_removed_fail_no_merge(
     (receipt,) = history.merge(spark).tables
     assert receipt.outcome is Outcome.FAILED
     assert "notFound" in str(receipt.error)
+
+
+def test_on_a_cluster_rows_are_read_from_the_bucket_and_leave_nothing_in_it(
+    history: History, folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors see no file of the driver's; the bucket's are there as long as the session is."""
+    monkeypatch.setattr(reading, "is_cluster", lambda master: True)
+    history.commit(*(Row(T, "c", {"id": key, "v": "one"}) for key in range(1, 50)))
+    history.merge(spark)
+    session = spark.newSession()
+    target = open_target(session, history.target(T))
+    frames = target.rows(), target.rows_of(["id"], ["id = 7"])
+    assert all(one.startswith("gs://") for frame in frames for one in frame.inputFiles())
+    assert len(files(folder)) >= 2
+    assert sorted(row["id"] for row in frames[0].collect()) == [*range(1, 50)]
+    assert [row["id"] for row in frames[1].collect()] == [7]
+    del session, target, frames
+    spark.newSession()  # PySpark holds the last one that was made.
+    gc.collect()
+    assert not files(folder)
+
+
+def test_a_cluster_is_refused_without_a_bucket(
+    history: History,
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bigquery_format, "is_cluster", lambda master: True)
+    FORMATS["bigquery"].check(spark.newSession())
+    with_bigquery(request, Warehouse(url=(tmp_path / "warehouse").as_uri()))
+    with pytest.raises(Misconfigured, match="files of Spark's driver") as refused:
+        FORMATS["bigquery"].check(spark.newSession())
+    assert "warehouse.bigquery.staging" in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/a", "gs://", "gs://b/a?x=1", "gs://user@bucket/a"])

@@ -93,9 +93,7 @@ class BigQueryAccess:
         first = _row(NO_VERSION, "''", CommitEntry())
         listed = ", ".join(f"{value} AS {name}" for name, value in first.items())
         with asking(f"to make the log of {self.name}"):
-            self.client.query(
-                f"CREATE TABLE IF NOT EXISTS {self.name.log.sql} AS SELECT {listed}"
-            ).result()
+            self.jobs.query(f"CREATE TABLE IF NOT EXISTS {self.name.log.sql} AS SELECT {listed}")
         return self.read()
 
     def commit(

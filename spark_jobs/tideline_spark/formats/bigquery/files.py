@@ -46,5 +46,5 @@ class BigQueryFiles:
             f" AND version < {oldest} AND committed_at < TIMESTAMP {until}"
         )
         with asking(f"to shorten the log of {access.name}"):
-            access.client.query(sql).result()
+            access.jobs.query(sql)
         return 0

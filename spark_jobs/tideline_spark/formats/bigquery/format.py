@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from tideline.cluster_spark import is_cluster
 from tideline.contract.errors import Misconfigured
+from tideline.warehouse.bigquery.client import BigQueryPlace
 from tideline.warehouse.bigquery.names import PLACE_SETTING
 from tideline_spark.formats.base import TableFormat
 from tideline_spark.formats.bigquery.jobs import OVERTAKEN
@@ -15,18 +16,20 @@ from tideline_spark.formats.bigquery.table import BigQueryTarget
 
 
 def _check(session: SparkSession) -> None:
-    """Check for the libraries, and for a Spark whose files its driver sees."""
+    """Check for the libraries, and on a cluster for files that its executors see."""
     missing = [name for name in ("google.cloud.bigquery", "sqlglot") if find_spec(name) is None]
     if missing:
         raise Misconfigured(
             f"{', '.join(missing)} is not installed here, which BigQuery tables need",
             hint="pip install 'tideline-cdc[bigquery]'",
         )
-    if is_cluster(str(session.sparkContext.master)):
+    place = BigQueryPlace.parse(str(session.conf.get(PLACE_SETTING)))
+    if place.staging is None and is_cluster(str(session.sparkContext.master)):
         raise Misconfigured(
-            "rows for BigQuery are uploaded by Spark's driver, which does not have those of a"
-            " cluster's executors",
-            hint='set merge.master = "local[2]": the MERGE itself runs in BigQuery',
+            "rows go to and from BigQuery in files of Spark's driver, which a cluster's executors"
+            " do not see",
+            hint='set warehouse.bigquery.staging = "gs://bucket/folder", which they reach; or'
+            ' merge.master = "local[2]": the MERGE itself runs in BigQuery',
         )
 
 

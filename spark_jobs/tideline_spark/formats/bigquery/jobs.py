@@ -93,8 +93,8 @@ class Jobs:
         return job
 
     def query(self, sql: str) -> RowIterator:
-        """Return the rows of the query ``sql``, which changes nothing: it has no id, and may run
-        again. Raises what Google's library raises."""
+        """Return the rows of ``sql``, a query, or a statement that may run twice: it has no id.
+        Raises what Google's library raises."""
         job = self._client.query(sql, job_config=self._config())
         rows = job.result()
         self._count(job)

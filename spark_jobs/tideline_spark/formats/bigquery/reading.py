@@ -1,8 +1,13 @@
 # ruff: noqa: S608  statements are made of quoted names, literals and our own expressions
-"""Reads rows of BigQuery into Spark: through Google's client into files, which Spark reads."""
+"""Reads rows of BigQuery into Spark: through Google's client into files, which Spark reads.
+
+The files are the driver's; on a cluster they go on to the bucket of staged rows, where executors
+see them.
+"""
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import tempfile
 import weakref
@@ -14,8 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, types
 
+from tideline.cluster_spark import is_cluster
 from tideline.warehouse.bigquery.client import asking
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess
+from tideline_spark.formats.bigquery.bucket import BucketFolder
 from tideline_spark.formats.bigquery.types import from_bigquery
 from tideline_spark.formats.statements import TARGET
 from tideline_spark.schemas import no_rows
@@ -29,6 +36,7 @@ class Reading:
     def __init__(self, access: BigQueryAccess) -> None:
         self._access = access
         self._folder: Path | None = None
+        self._bucket: BucketFolder | None = None
 
     def frame(self, rows: Any, schema: types.StructType) -> DataFrame:
         """Return the rows of Google's iterator ``rows``, all read before this returns."""
@@ -38,7 +46,7 @@ class Reading:
         session = self._access.session
         if not count:
             return no_rows(session, schema)
-        read = session.read.parquet(str(path))
+        read = session.read.parquet(self._seen_by_all(path))
         return read.select(*(from_bigquery(one.name, one.dataType) for one in schema.fields))
 
     def selected(self, schema: types.StructType, where: Sequence[str], past: str = "") -> DataFrame:
@@ -52,7 +60,18 @@ class Reading:
             place = scratch_of(self._access.session)
             self._folder = Path(tempfile.mkdtemp(prefix="tideline-read-", dir=place))
             weakref.finalize(self._access.session, shutil.rmtree, self._folder, ignore_errors=True)
-        return self._folder / f"{len(list(self._folder.iterdir()))}.parquet"
+        return self._folder / f"{secrets.token_hex(8)}.parquet"
+
+    def _seen_by_all(self, file: Path) -> str:
+        """Return where every executor sees ``file``, which moves there."""
+        access, session = self._access, self._access.session
+        if not is_cluster(str(session.sparkContext.master)):
+            return str(file)
+        if self._bucket is None:
+            url = f"{access.place.staging}/{access.name.dataset}/{file.parent.name}"
+            self._bucket = BucketFolder(session, url)
+            weakref.finalize(session, self._bucket.remove)
+        return self._bucket.take(file)
 
 
 def selection(table: str, schema: types.StructType, where: Sequence[str], past: str = "") -> str:

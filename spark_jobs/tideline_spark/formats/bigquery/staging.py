@@ -1,7 +1,6 @@
 """Brings rows to BigQuery: as Parquet, by load jobs, into a table that expires by itself.
 
-The files are the driver's, or in a bucket; what a killed run leaves in that, no one removes but a
-rule of the bucket's.
+The files are the driver's, or in a bucket (`bucket`).
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame, SparkSession, types
+from pyspark.sql import DataFrame, types
 
 from tideline.contract.errors import TidelineError
 from tideline.warehouse.bigquery.client import asking
 from tideline.warehouse.bigquery.names import STAGED, TableName
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess
+from tideline_spark.formats.bigquery.bucket import BucketFolder
 from tideline_spark.formats.bigquery.jobs import JobFailed
 from tideline_spark.formats.bigquery.types import bigquery_type, to_bigquery
 from tideline_spark.scratch import scratch_of
@@ -93,23 +92,17 @@ def _load_from_bucket(
 ) -> int:
     """Have executors write files to the bucket, and BigQuery load them; return the number of
     rows."""
-    folder = f"{access.place.staging}/{name.dataset}/{name.table}"
+    url = f"{access.place.staging}/{name.dataset}/{name.table}"
+    folder = BucketFolder(access.session, url)
     try:
-        rows.write.parquet(folder)
+        rows.write.parquet(url)
         make()
-        job = access.jobs.load_from(name.table, f"{folder}/*.parquet", str(name), _config(access))
+        job = access.jobs.load_from(name.table, f"{url}/*.parquet", str(name), _config(access))
         return int(job.output_rows or 0)
     except JobFailed as failed:
         raise failed.error from None
     finally:
-        _remove_folder(access.session, folder)
-
-
-def _remove_folder(session: SparkSession, url: str) -> None:
-    gateway: Any = session.sparkContext._gateway
-    path = gateway.jvm.org.apache.hadoop.fs.Path(url)
-    with suppress(Py4JJavaError):  # As after a kill: the rows may have been merged by now.
-        path.getFileSystem(session._jsc.hadoopConfiguration()).delete(path, True)
+        folder.remove()
 
 
 def _make(access: BigQueryAccess, name: TableName, schema: types.StructType) -> None:
@@ -119,7 +112,7 @@ def _make(access: BigQueryAccess, name: TableName, schema: types.StructType) -> 
     )
     options = f"OPTIONS (expiration_timestamp = TIMESTAMP {DIALECT.literal(until)})"
     with asking(f"to make {name}"):
-        access.client.query(f"CREATE TABLE {name.sql} ({listed}) {options}").result()
+        access.jobs.query(f"CREATE TABLE {name.sql} ({listed}) {options}")
 
 
 def _loaded(access: BigQueryAccess, name: TableName, path: Path) -> int:
