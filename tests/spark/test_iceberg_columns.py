@@ -11,6 +11,7 @@ import pytest
 from tests.fixtures.iceberg import use_catalog, with_catalog
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tests.spark.orders import ORDERS, SCHEMA, applied, order, run
+from tests.spark.test_descriptions import say
 from tideline.contract.errors import Unavailable
 from tideline.contract.receipt import Outcome
 from tideline.contract.steps import ColumnStep, StepKind
@@ -240,6 +241,36 @@ def test_our_own_changes_of_columns_are_ours(history: History, spark: SparkSessi
     receipt = run(spark, plan)
     assert (receipt.outcome, receipt.external_changes) == (Outcome.APPLIED, ())
     assert [row["added"] for row in history.rows(spark, ORDERS)] == [None, 7, 2**40]
+
+
+def test_a_column_that_a_file_lacks_is_not_declared_not_null(
+    history: History, spark: SparkSession
+) -> None:
+    """Spark reads no column that is NOT NULL from a file without it, even if all of the file's rows
+    are deleted. The column is declared once such files are rewritten."""
+    wide = schema_of(
+        ORDERS,
+        {"id": "int64", "status": "string", "note": "string", "vip": "boolean"},
+        ["id"],
+    )
+    steps = (ColumnStep(StepKind.ADD, "vip", type="boolean"),)
+    not_null = ("id", "status", "vip")
+    values = {"id": 1, "status": "new", "note": "n", "vip": True}
+    history.commit(
+        Shaped(wide, steps), Row(ORDERS, "u", values), states=say(history, not_null=not_null)
+    )
+    applied(history, spark)
+    assert [row["vip"] for row in history.rows(spark, ORDERS)] == [True]
+    assert target_of(history, spark).description.words().firm == {"id", "status"}
+    name = ".".join(identifier_of(history.target(ORDERS)))
+    spark.newSession().sql(
+        f"CALL tideline.system.rewrite_data_files(table => '{name}',"
+        " options => map('rewrite-all', 'true'))"
+    )
+    history.commit(states=say(history, "anything new", not_null=not_null))
+    history.merge(spark)
+    assert target_of(history, spark).description.words().firm == {"id", "status", "vip"}
+    assert [row["vip"] for row in history.rows(spark, ORDERS)] == [True]
 
 
 def test_a_rollback_behind_our_own_columns_is_no_change_of_theirs(

@@ -10,14 +10,29 @@ from tideline.cluster_spark import is_cluster
 from tideline.contract.errors import Misconfigured
 from tideline.warehouse.bigquery.client import BigQueryPlace
 from tideline.warehouse.bigquery.names import PLACE_SETTING
-from tideline_spark.formats.base import TableFormat
+from tideline_spark.formats.base import TableFormat, Target
 from tideline_spark.formats.bigquery.jobs import OVERTAKEN
-from tideline_spark.formats.bigquery.table import BigQueryTarget
+
+
+def _open(session: SparkSession, url: str) -> Target:
+    """Open a table. Its modules need the libraries of the extra `bigquery`, which every job lacks
+    where no table is in BigQuery."""
+    from tideline_spark.formats.bigquery.table import BigQueryTarget
+
+    return BigQueryTarget(session, url)
+
+
+def _installed(name: str) -> bool:
+    """Return whether a module can be imported; `find_spec` raises where its package is missing."""
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _check(session: SparkSession) -> None:
     """Check for the libraries, and on a cluster for files that its executors see."""
-    missing = [name for name in ("google.cloud.bigquery", "sqlglot") if find_spec(name) is None]
+    missing = [name for name in ("google.cloud.bigquery", "sqlglot") if not _installed(name)]
     if missing:
         raise Misconfigured(
             f"{', '.join(missing)} is not installed here, which BigQuery tables need",
@@ -34,5 +49,5 @@ def _check(session: SparkSession) -> None:
 
 
 BIGQUERY: TableFormat = TableFormat(
-    open=BigQueryTarget, marker=PLACE_SETTING, conflicts=(OVERTAKEN,), check=_check, firm=False
+    open=_open, marker=PLACE_SETTING, conflicts=(OVERTAKEN,), check=_check, firm=False
 )

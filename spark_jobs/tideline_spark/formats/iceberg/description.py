@@ -51,11 +51,33 @@ class IcebergDescription:
         """See `TargetDescription`."""
         if not columns:
             return frozenset()
-        names = sorted(columns)
+        names = sorted(self._in_every_file(columns))
+        if not names:
+            return frozenset()
         rows = self._access.session.table(self._access.name)
         flags = [F.max(col(name).isNull()).alias(f"_{at}") for at, name in enumerate(names)]
         found = rows.agg(*flags).collect()[0]
         return frozenset(name for at, name in enumerate(names) if not found[at])
+
+    def _in_every_file(self, columns: Collection[str]) -> frozenset[str]:
+        """Return the columns that every data file holds, as the table's first schema or the files'
+        counts show.
+
+        Spark refuses to read a column that is NOT NULL from a file without it, even where all of
+        the file's rows are deleted: a column that was added and filled stays optional until such
+        files are rewritten.
+        """
+        table = self._access.load()
+        first = table.schemas().get(0)
+        fields = self._access.metadata_of(table).schema["fields"]
+        ids = {one["name"]: one["id"] for one in fields if one["name"] in columns}
+        added = [n for n, at in ids.items() if first is None or first.findField(at) is None]
+        if not added:
+            return frozenset(ids)
+        files = self._access.session.table(f"{self._access.name}.data_files")
+        flags = [F.max(F.element_at("value_counts", F.lit(ids[n])).isNull()) for n in added]
+        found = files.agg(*flags).collect()[0]
+        return frozenset(ids) - {name for at, name in enumerate(added) if found[at]}
 
 
 def _describe(update: Any, before: TableWords, after: TableWords) -> None:
