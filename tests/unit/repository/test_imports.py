@@ -176,11 +176,12 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_spark.dialects.base": frozenset({"sqlglot"}),
     "tideline_spark.dialects.bigquery": frozenset({"sqlglot"}),
     "tideline_spark.formats.bigquery.access": GOOGLE | {"secrets"},
+    "tideline_spark.formats.bigquery.bucket": frozenset({"pathlib"}),
     "tideline_spark.formats.bigquery.description": GOOGLE,
     "tideline_spark.formats.bigquery.format": frozenset({"importlib.util"}),
     "tideline_spark.formats.bigquery.jobs": GOOGLE | {"time"},
     "tideline_spark.formats.bigquery.reading": frozenset(
-        {"pathlib", "pyarrow", "shutil", "tempfile"}
+        {"pathlib", "pyarrow", "secrets", "shutil", "tempfile"}
     ),
     "tideline_spark.formats.bigquery.staging": frozenset(
         {"google.cloud.bigquery", "pathlib", "secrets", "tempfile"}
