@@ -22,6 +22,7 @@ from devtools.services.s3 import S3Server
 from tests.faults.camera import Through
 from tests.faults.deaths import Deaths
 from tests.faults.every_mode import LOG, PAST, TABLES, EveryMode
+from tests.faults.iceberg_tables import iceberg_in
 from tests.faults.jobs import Jobs, unique
 from tests.faults.kills import At, command, config_of, entry_or_deletion, kill_at, kill_soon
 from tests.faults.races import Races
@@ -31,6 +32,8 @@ from tests.fixtures.object_storage import place_in, reach
 from tideline.contract.errors import TidelineError
 from tideline.contract.modes import Mode
 from tideline.java import java_home
+from tideline.warehouse.iceberg.jars import iceberg_runs
+from tideline.warehouse.iceberg.names import MARKER_SETTING
 from tideline.warehouse.job_jars import every_jar
 from tideline_spark.failures import SparkFailure
 
@@ -44,6 +47,7 @@ COLUMNS = (
 _DISKS = (400, 1_200, 2_000, 3_500)
 _HALF_MADE = 0.3
 _BROKEN_OFF = "broken off"
+_S3, _ICEBERG = "S3", "files, Iceberg tables"
 
 
 def play(
@@ -55,8 +59,8 @@ def play(
     recoveries: int,
     server: S3Server | None = None,
 ) -> None:
-    """Play so many rounds, with a ``server`` every second one in S3; after each, the counts so far
-    are shown."""
+    """Play so many rounds: of three, one is in S3 if there is a ``server``, and one on Iceberg
+    tables if this Spark has them; after each, the counts so far are shown."""
     with ExitStack() as stack:
         spark = stack.enter_context(_spark(folder / "spark"))
         faults = None if server is None else stack.enter_context(S3Faults(server))
@@ -64,11 +68,14 @@ def play(
             reach(spark, place_in(server, endpoint=faults.endpoint))
         for number in range(rounds):
             begun = time.monotonic()
-            in_s3 = server if number % 2 else None
+            kind = _kind(number, server)
             print(f"jobs, round {number + 1}: seed {seed + number}", flush=True)
-            print(f"  in {'files' if in_s3 is None else 'S3'}", flush=True)
+            print(f"  in {kind}", flush=True)
             try:
-                made = _stage(spark, folder / f"jobs-{number}", seed + number, in_s3, faults)
+                in_s3 = server if kind == _S3 else None
+                iceberg = kind == _ICEBERG
+                root = folder / f"jobs-{number}"
+                made = _stage(spark, root, seed + number, in_s3, faults, iceberg=iceberg)
                 _round(made, counts, seed + number, recoveries)
                 counts["rounds"] += 1
             except (AssertionError, TidelineError, *SparkFailure) as error:
@@ -98,7 +105,7 @@ def _round(stage: _Stage, counts: Counter[str], seed: int, recoveries: int) -> N
     deaths = Deaths(spark, tables, counts, seed=seed, recoveries=recoveries, through=stage.through)
     races, troubles = Races(spark, tables, counts), Troubles(spark, tables, counts, seed=seed)
     first = unique("first")
-    if random_.random() < _HALF_MADE:
+    if random_.random() < _HALF_MADE and not tables.iceberg:
         troubles.created_before(first, *random_.sample(TABLES, 2))
     deaths.merge(first)
     tables.more(24, step=True)
@@ -164,10 +171,27 @@ class _Stage:
         return kill_at(command(words, config), at, faults)
 
 
+def _kind(number: int, server: S3Server | None) -> str:
+    """Where the tables of a round are."""
+    if number % 3 == 2 and iceberg_runs():
+        return _ICEBERG
+    return _S3 if number % 3 == 1 and server is not None else "files"
+
+
 def _stage(
-    spark: SparkSession, folder: Path, seed: int, server: S3Server | None, faults: S3Faults | None
+    spark: SparkSession,
+    folder: Path,
+    seed: int,
+    server: S3Server | None,
+    faults: S3Faults | None,
+    *,
+    iceberg: bool,
 ) -> _Stage:
     laid_out = bool(seed // 2 % 2)
+    if iceberg:
+        root = folder / "root"
+        tables = EveryMode(root, seed=seed, laid_out=laid_out, place=iceberg_in(spark, root))
+        return _Stage(spark, tables, None)
     if server is None or faults is None:
         return _Stage(spark, EveryMode(folder / "root", seed=seed, laid_out=laid_out), None)
     tables = EveryMode(folder / "root", seed=seed, laid_out=laid_out, place=place_in(server))
@@ -186,6 +210,7 @@ def _spark(scratch: Path) -> Iterator[SparkSession]:
         app_name="tideline-faults",
         scratch=scratch,
         java_options="-XX:+UseSerialGC",
+        others={MARKER_SETTING: "true"} if iceberg_runs() else {},
     )
     try:
         yield session

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,7 +81,8 @@ def kill_soon(words: Sequence[str], tables: EveryMode, config: Path, random_: Ra
     """Run a command to a death soon after its first write; False if it was done before, and
     well."""
     before = tables.files.keys("warehouse")
-    process = _started(command(words, config))
+    printed = config.with_name("printed.txt")
+    process = _started(command(words, config), printed)
     deadline = time.monotonic() + _PATIENCE_S
     try:
         while process.poll() is None and tables.files.keys("warehouse") == before:
@@ -92,7 +94,7 @@ def kill_soon(words: Sequence[str], tables: EveryMode, config: Path, random_: Ra
         if not ended:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    assert not ended or process.returncode == 0, f"{words} failed: {process.returncode}"
+    assert not ended or process.returncode == 0, f"{words} failed: {printed.read_text()}"
     return not ended
 
 
@@ -105,6 +107,7 @@ def kill_at(
     """Run a command line, whose requests go through ``faults``, to its death at a request; False if
     it was done before, and well."""
     met = itertools.count(1)
+    printed = Path(tempfile.mkstemp(prefix="tideline-killed-")[1])
 
     def watch(when: str, request: Any) -> None:
         if when == at.when and at.meets(request) and next(met) == at.nth:
@@ -112,13 +115,15 @@ def kill_at(
             raise ConnectionError(f"the client died {at}")
 
     with faults.watched(watch):
-        process = _started(line, environment)
+        process = _started(line, printed, environment)
         try:
             process.wait(_PATIENCE_S)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode in (0, -signal.SIGKILL), f"{line} failed: {process.returncode}"
+    output = printed.read_text()
+    printed.unlink()
+    assert process.returncode in (0, -signal.SIGKILL), f"{line} failed: {output}"
     return process.returncode == -signal.SIGKILL
 
 
@@ -145,9 +150,14 @@ def config_of(tables: EveryMode, **access: str) -> Path:
 
 
 def _started(
-    line: Sequence[str], environment: dict[str, str] | None = None
+    line: Sequence[str], printed: Path, environment: dict[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen(
-        line, cwd=_REPOSITORY, env=environment, start_new_session=True, stdout=quiet, stderr=quiet
-    )
+    with printed.open("wb") as file:
+        return subprocess.Popen(
+            line,
+            cwd=_REPOSITORY,
+            env=environment,
+            start_new_session=True,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )

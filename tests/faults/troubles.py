@@ -112,7 +112,8 @@ class Troubles:
 
     def ruined_parts(self, plan: Plan, ruins: Mapping[str, str]) -> None:
         """A part of each table of ``ruins`` is not what it was; the others go on. One that has the
-        plan already needs no part of it."""
+        plan already needs no part of it. Of a bit that is another comes an error, or the same
+        rows."""
         before = self._tables.digests()
         with ExitStack() as stack:
             for table, name in ruins.items():
@@ -123,7 +124,11 @@ class Troubles:
             if table not in ruins:
                 assert one.outcome in (Outcome.APPLIED, Outcome.ALREADY_APPLIED), one
                 continue
-            assert before[table] == after[table], f"{table} does not stand still"
+            if ruins[table] == "flipped" and one.outcome is Outcome.APPLIED:
+                self._tables.check(table)  # A bit that Arrow reads, and Spark does not.
+                self.counts["flipped for nothing"] += 1
+                continue
+            assert before[table] == after[table], f"{table} does not stand still: {one}"
             if one.outcome is not Outcome.ALREADY_APPLIED:
                 _is_named(one, _part(plan, table))
                 self.counts["parts named"] += 1
