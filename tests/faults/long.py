@@ -8,7 +8,8 @@ Environment: ``ROUNDS`` (how many, default 16, in which each source sees every f
 the first, default 1), ``FAULTS`` (in one round, default 9), ``SPARK`` (default 0: never, no JVM),
 ``SOURCE`` (only that one). Behind them come ``JOBS`` rounds (default 4; 0: no JVM) of merges,
 rebuilds, maintenance and verifications that die anywhere, are raced, replayed, lack a part or room,
-of Delta tables in files and in S3, and of Iceberg tables (`tests.faults.job_rounds`); of each job, ``DEATHS`` (default 3) of its deaths are gone on from.
+of Delta tables in files and in S3, and of Iceberg tables (`tests.faults.job_rounds`); of each job,
+``DEATHS`` (default 3) of its deaths are gone on from.
 Exit code 1 when anything promised did not hold, or a round broke off.
 """
 
