@@ -35,6 +35,7 @@ from tideline_spark.formats.iceberg.ordering import (
 from tideline_spark.formats.iceberg.publishing import STAGING_PROPERTY
 from tideline_spark.formats.iceberg.rewriting import emptied, partitioned_by
 from tideline_spark.formats.iceberg.version import IcebergVersion, as_readers_see
+from tideline_spark.formats.iceberg.write_modes import MODES, ON_READ, ON_WRITE, writable
 from tideline_spark.formats.session_settings import setting
 from tideline_spark.formats.state import RowCounts, TargetSnapshot, TargetVersion
 from tideline_spark.formats.statements import (
@@ -49,9 +50,6 @@ from tideline_spark.schemas import narrowed, quote
 
 _OURS = "tideline."
 _VERSION = "format-version"
-_MODES = ("write.merge.mode", "write.update.mode", "write.delete.mode")
-_ON_READ = "merge-on-read"
-_ON_WRITE = "copy-on-write"
 _COUNTED = "spark.merge-into.num-target-rows-"
 _PARTLY = "Cannot delete file where some, but not all, rows match filter"
 _VIEW = "tideline_range"
@@ -128,10 +126,10 @@ class IcebergTarget:
         before = self._access.metadata()
         if plan.replace and _has_applied(before, commit_metadata):
             return None
-        mode = _ON_READ if plan.deletion_vectors else _ON_WRITE
+        mode = ON_READ if plan.deletion_vectors else ON_WRITE
         given = {
             _VERSION: str(self._session.conf.get(VERSION_SETTING, "3")),
-            **dict.fromkeys(_MODES, mode),
+            **dict.fromkeys(MODES, mode),
             STAGING_PROPERTY: "true",
             # Each commit writes all of the metadata; the files of former ones would never go.
             "write.metadata.delete-after-commit.enabled": "true",
@@ -189,7 +187,7 @@ class IcebergTarget:
         for name, value in merge_distribution(TableLayout.of_properties(live)).items():
             if found.get(name) == value:  # Otherwise someone else has set it.
                 del found[name]
-        return found | {name: rebuilt[name] for name in _MODES if name in rebuilt}
+        return found | {name: rebuilt[name] for name in MODES if name in rebuilt}
 
     def overwrite(
         self, rows: DataFrame, covered: str, commit_metadata: CommitMetadata
@@ -227,6 +225,7 @@ class IcebergTarget:
         before = self._access.metadata()
         if before is None or _has_applied(before, commit_metadata):
             return None
+        before = writable(self._access, before)
         numbers = {commit_metadata.app_id: commit_metadata.to_manifest}
         with self._access.committing(before, commit_metadata, numbers):
             self._session.sql(rows.sql(self._access.name)).collect()
@@ -238,7 +237,7 @@ class IcebergTarget:
 
     def repair(self, rows: RowMerge, commit_metadata: CommitMetadata) -> None:
         """See `Target`."""
-        before = self._access.metadata_of(self._access.load())
+        before = writable(self._access, self._access.metadata_of(self._access.load()))
         with self._access.committing(before, commit_metadata, {}):
             self._session.sql(rows.sql(self._access.name)).collect()
 
