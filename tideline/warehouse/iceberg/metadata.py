@@ -194,7 +194,7 @@ class IcebergMetadata:
 
     @property
     def was_partitioned_by_dropped(self) -> bool:
-        """Whether a layout that the table has or had names a column that it no longer has."""
+        """True if a layout that the table has or had names a column that it no longer has."""
         held = {int(one["id"]) for one in self.schema["fields"]}
         fields = (one for spec in self._raw["partition-specs"] for one in spec["fields"])
         return any(int(one["source-id"]) not in held for one in fields)

@@ -1,4 +1,5 @@
-"""How statements write an Iceberg table: deletion vectors beside its files, or its files again."""
+"""The ways of statements to write an Iceberg table: deletion vectors beside its files, or its files
+again."""
 
 from __future__ import annotations
 
