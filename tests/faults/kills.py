@@ -107,22 +107,21 @@ def kill_at(
     """Run a command line, whose requests go through ``faults``, to its death at a request; False if
     it was done before, and well."""
     met = itertools.count(1)
-    printed = Path(tempfile.mkstemp(prefix="tideline-killed-")[1])
 
     def watch(when: str, request: Any) -> None:
         if when == at.when and at.meets(request) and next(met) == at.nth:
             os.killpg(process.pid, signal.SIGKILL)
             raise ConnectionError(f"the client died {at}")
 
-    with faults.watched(watch):
+    with tempfile.NamedTemporaryFile() as file, faults.watched(watch):
+        printed = Path(file.name)
         process = _started(line, printed, environment)
         try:
             process.wait(_PATIENCE_S)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-    output = printed.read_text()
-    printed.unlink()
+        output = printed.read_text()
     assert process.returncode in (0, -signal.SIGKILL), f"{line} failed: {output}"
     return process.returncode == -signal.SIGKILL
 

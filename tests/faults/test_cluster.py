@@ -346,6 +346,13 @@ def test_a_cluster_without_room_for_an_executor_is_named(
     assert not committed(tables)
 
 
+def hiding(folder: Path) -> tuple[str, ...]:
+    """The beginning of the command of a worker for which ``folder`` is another, empty one."""
+    if subprocess.run([*NAMESPACE, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this user may not give a process mounts of its own")
+    return (*NAMESPACE, "sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"', str(folder))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lake")
@@ -354,10 +361,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def apart(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two workers, over whose one the ``folder`` is another, empty one: another machine's."""
-    if subprocess.run([*NAMESPACE, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("this user may not give a process mounts of its own")
-    hide = (*NAMESPACE, "sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"', str(folder))
-    with Cluster(tmp_path_factory.mktemp("apart"), launchers=[hide]) as started:
+    with Cluster(tmp_path_factory.mktemp("apart"), launchers=[hiding(folder)]) as started:
         yield started
 
 

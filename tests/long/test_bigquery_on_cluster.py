@@ -3,7 +3,6 @@ driver's: all goes through the staging bucket, for which a folder of this machin
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ import pytest
 
 from tests.faults.bigquery_tables import BigQueryTables
 from tests.faults.every_mode import EveryMode
-from tests.faults.test_cluster import NAMESPACE, Cluster
+from tests.faults.test_cluster import Cluster, hiding
 from tests.fixtures.bigquery import Dataset
 from tests.spark.test_bigquery_staging import BUCKET, FILE_SYSTEM
 
@@ -33,10 +32,7 @@ def scratch(tmp_path: Path) -> Path:
 @pytest.fixture
 def cluster(tmp_path: Path, scratch: Path) -> Iterator[Cluster]:
     """Two workers, over which ``scratch`` is another, empty folder: another machine's."""
-    if subprocess.run([*NAMESPACE, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("this user may not give a process mounts of its own")
-    hide = (*NAMESPACE, "sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"', str(scratch))
-    with Cluster(tmp_path / "cluster", launchers=[hide, hide]) as started:
+    with Cluster(tmp_path / "cluster", launchers=[hiding(scratch)] * 2) as started:
         yield started
 
 

@@ -28,7 +28,7 @@ COLUMNS = {"id": "int64", "area": "string", "text": "string"}
 
 @pytest.fixture
 def history(tmp_path: Path, spark: SparkSession) -> History:
-    """A table of two rows, which is not merged yet."""
+    """A table of three rows, which is not merged yet."""
     place = with_catalog(Warehouse(url=(tmp_path / "wh").as_uri()), tmp_path / "catalog.db")
     use_catalog(spark, place)
     made = History(tmp_path, place=place)

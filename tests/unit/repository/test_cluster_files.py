@@ -135,10 +135,8 @@ def test_the_image_has_what_jobs_import(dockerfile: str) -> None:
                 found.update(one.name.partition(".")[0] for one in node.names)
     others = found - set(sys.stdlib_module_names) - brought
     others -= {"tideline", "tideline_spark", "pyspark", "py4j"}
-    others -= {
-        "google",
-        "sqlglot",
-    }  # For BigQuery; docs/BIGQUERY.md says that the image lacks them.
+    # For BigQuery: docs/BIGQUERY.md says that the image lacks them.
+    others -= {"google", "sqlglot"}
     [installed] = re.findall(r"^ +/opt/cdc/tideline_cdc-\*\.whl(.*)$", dockerfile, re.M)
     assert others == set(installed.split())
     assert all(f"`{one}`" in (ROOT / "docs" / "CLUSTER.md").read_text() for one in others)
