@@ -26,6 +26,7 @@ from tideline.warehouse.iceberg.metadata import (
 from tideline.warehouse.iceberg.names import CATALOG_SETTING, identifier_of
 from tideline_spark.formats.iceberg.connections import catalog_of
 from tideline_spark.formats.iceberg.publishing import Publication, conflict
+from tideline_spark.formats.iceberg.write_modes import make_writable
 from tideline_spark.formats.session_settings import setting
 from tideline_spark.schemas import quote
 
@@ -184,6 +185,7 @@ class IcebergAccess:
         """Have the one statement in the context record in its snapshot ``commit_metadata`` and the
         ``numbers`` that it sets, besides those that the table has ``before`` it, and which columns
         the run has judged. A commit of ours since ``before`` is a conflict."""
+        make_writable(self, before)
         known, current = self._judged, before.current
         if known is None:
             known = Judged(*(None, None) if current is None else (current.id, current.schema_id))

@@ -20,7 +20,6 @@ from tideline.warehouse.iceberg.metadata import IcebergMetadata
 from tideline_spark.formats.base import Shaped
 from tideline_spark.formats.iceberg.access import IcebergAccess
 from tideline_spark.formats.iceberg.rewriting import rewrite_as
-from tideline_spark.formats.iceberg.write_modes import writable
 from tideline_spark.formats.state import TargetSnapshot
 from tideline_spark.formats.statements import RowUpdate
 from tideline_spark.schemas import quote
@@ -119,7 +118,6 @@ class IcebergColumns:
         before = self._access.metadata_of(self._access.load())
         if before.applied().get(app, number - 1) >= number:
             return
-        before = writable(self._access, before)
         with self._access.committing(before, commit_metadata, {app: number}):
             self._access.session.sql(update.sql(self._access.name)).collect()
 

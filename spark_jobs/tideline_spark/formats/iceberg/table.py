@@ -35,7 +35,7 @@ from tideline_spark.formats.iceberg.ordering import (
 from tideline_spark.formats.iceberg.publishing import STAGING_PROPERTY
 from tideline_spark.formats.iceberg.rewriting import emptied, partitioned_by
 from tideline_spark.formats.iceberg.version import IcebergVersion, as_readers_see
-from tideline_spark.formats.iceberg.write_modes import MODES, ON_READ, ON_WRITE, writable
+from tideline_spark.formats.iceberg.write_modes import MODES, ON_READ, ON_WRITE
 from tideline_spark.formats.session_settings import setting
 from tideline_spark.formats.state import RowCounts, TargetSnapshot, TargetVersion
 from tideline_spark.formats.statements import (
@@ -225,7 +225,6 @@ class IcebergTarget:
         before = self._access.metadata()
         if before is None or _has_applied(before, commit_metadata):
             return None
-        before = writable(self._access, before)
         numbers = {commit_metadata.app_id: commit_metadata.to_manifest}
         with self._access.committing(before, commit_metadata, numbers):
             self._session.sql(rows.sql(self._access.name)).collect()
@@ -237,7 +236,7 @@ class IcebergTarget:
 
     def repair(self, rows: RowMerge, commit_metadata: CommitMetadata) -> None:
         """See `Target`."""
-        before = writable(self._access, self._access.metadata_of(self._access.load()))
+        before = self._access.metadata_of(self._access.load())
         with self._access.committing(before, commit_metadata, {}):
             self._session.sql(rows.sql(self._access.name)).collect()
 

@@ -3,9 +3,13 @@ again."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tideline.warehouse.iceberg.metadata import IcebergMetadata
-from tideline_spark.formats.iceberg.access import IcebergAccess
 from tideline_spark.formats.statements import listed_properties
+
+if TYPE_CHECKING:
+    from tideline_spark.formats.iceberg.access import IcebergAccess
 
 MODES = ("write.merge.mode", "write.update.mode", "write.delete.mode")
 """The table's properties."""
@@ -13,16 +17,14 @@ ON_READ = "merge-on-read"
 ON_WRITE = "copy-on-write"
 
 
-def writable(access: IcebergAccess, before: IcebergMetadata) -> IcebergMetadata:
-    """Return the table ``before`` a statement, once the statement can write it.
+def make_writable(access: IcebergAccess, before: IcebergMetadata) -> None:
+    """Have the table, ``before`` a statement, written so that the statement can.
 
     Where a layout that the table has or had names a column that it no longer has, Iceberg's writer
     of deletion vectors fails ("Cannot find field 1000"): such a table is written `ON_WRITE` from
-    here on.
+    here on. That makes no snapshot: what the caller has found in ``before`` is still judged by it.
     """
     properties = before.properties
-    if not before.was_partitioned_by_dropped or properties.get(MODES[0]) == ON_WRITE:
-        return before
-    given = listed_properties(dict.fromkeys(MODES, ON_WRITE))
-    access.session.sql(f"ALTER TABLE {access.name} SET TBLPROPERTIES ({given})")
-    return access.metadata_of(access.load())
+    if before.was_partitioned_by_dropped and properties.get(MODES[0]) != ON_WRITE:
+        given = listed_properties(dict.fromkeys(MODES, ON_WRITE))
+        access.session.sql(f"ALTER TABLE {access.name} SET TBLPROPERTIES ({given})")
