@@ -3,13 +3,8 @@ again."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tideline.warehouse.iceberg.metadata import IcebergMetadata
-from tideline_spark.formats.statements import listed_properties
-
-if TYPE_CHECKING:
-    from tideline_spark.formats.iceberg.access import IcebergAccess
+from tideline_spark.formats.iceberg.publishing import TableAccess
 
 MODES = ("write.merge.mode", "write.update.mode", "write.delete.mode")
 """The table's properties."""
@@ -17,7 +12,7 @@ ON_READ = "merge-on-read"
 ON_WRITE = "copy-on-write"
 
 
-def make_writable(access: IcebergAccess, before: IcebergMetadata) -> None:
+def make_writable(access: TableAccess, before: IcebergMetadata) -> None:
     """Have the table, ``before`` a statement, written so that the statement can.
 
     Where a layout that the table has or had names a column that it no longer has, Iceberg's writer
@@ -26,5 +21,7 @@ def make_writable(access: IcebergAccess, before: IcebergMetadata) -> None:
     """
     properties = before.properties
     if before.was_partitioned_by_dropped and properties.get(MODES[0]) != ON_WRITE:
-        given = listed_properties(dict.fromkeys(MODES, ON_WRITE))
-        access.session.sql(f"ALTER TABLE {access.name} SET TBLPROPERTIES ({given})")
+        update = access.load().updateProperties()
+        for mode in MODES:
+            update = update.set(mode, ON_WRITE)
+        update.commit()
