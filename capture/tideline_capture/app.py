@@ -14,6 +14,8 @@ from redis import Redis
 from tideline.contract.errors import Misconfigured, SourceLost, Unavailable
 from tideline.contract.schema import parse_table
 from tideline.contract.steps import StepKind
+from tideline.programs.logs import keep_to_lines, log_retries
+from tideline.programs.stopping import stop_on_signals, unless_stopped
 from tideline.redis_client import connect
 from tideline.settings import Control, Settings, Store
 from tideline.settings.source_kinds import SOURCE_KINDS
@@ -26,14 +28,12 @@ from tideline_capture.core.limits import Applies, DumpPolicy
 from tideline_capture.health import health_of, limit_of
 from tideline_capture.leadership import Candidate, Lead
 from tideline_capture.live import LiveSettings, SettingsFile
-from tideline_capture.logs import keep_to_lines, log_retries
 from tideline_capture.metrics import Metrics
 from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.queue import TIMEOUT_S, RequestQueue
 from tideline_capture.runtime import CaptureSession, Ended, WorkerRuntime
 from tideline_capture.sources.base import Source
 from tideline_capture.sources.registry import source_of
-from tideline_capture.stopping import stop_on_signals, unless_stopped
 from tideline_capture.store_maintenance import StoreMaintenance
 from tideline_capture.uploader import Restart, Uploader
 from tideline_capture.web import serve

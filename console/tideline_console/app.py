@@ -35,6 +35,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     setup.assess,
     pipeline.doctor,
     pipeline.capture,
+    pipeline.publish,
     requests.dump,
     requests.verify,
     requests.pause,

@@ -22,7 +22,14 @@ from tideline.contract.errors import (
 EXIT_OTHER = 1
 EXIT_MISCONFIGURED = 2
 EXIT_INTERRUPTED = 130
-OURS = ("tideline", "tideline_capture", "tideline_console", "tideline_spark", "tideline_airflow")
+OURS = (
+    "tideline",
+    "tideline_airflow",
+    "tideline_capture",
+    "tideline_console",
+    "tideline_publish",
+    "tideline_spark",
+)
 """Our own packages: one of these missing is a bug, not an extra that was left out."""
 
 EXTRAS: dict[str, tuple[str, ...]] = {

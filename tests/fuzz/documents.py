@@ -46,7 +46,7 @@ from tideline.contract.verification import (
 )
 from tideline.control import REQUEST_FIELD
 from tideline.control.queue import _parse_status
-from tideline.planner.consumers import _READER as CONSUMERS
+from tideline.planner.consumer_records import CONSUMER_READER as CONSUMERS
 from tideline.warehouse.delta.log import parse_commit
 from tideline_capture.queue import _arrival
 

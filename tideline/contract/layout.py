@@ -13,6 +13,7 @@
     {pipeline}/maintenance/{maintenance_id}.json  {maintenance_id}.receipt.json
     {pipeline}/runs/{ended_us:020d}-{digest of the plan's id}.json
     {pipeline}/consumers/{consumer}.json
+    {pipeline}/publishers/{publisher}/{number:020d}.json
     {pipeline}/rebuilds/{schema}.{table}/{build:06d}.json
     {pipeline}/checks/{manifest_number:020d}/t-{schema}.{table}-{fingerprint}-{nonce}.parquet
     {pipeline}/verifications/{verify_id}/plan.json, result.json
@@ -41,6 +42,7 @@ _NAME_BYTES_KEPT = 60
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _PART = re.compile(r"[^/]+/data/(?P<number>[0-9]{20})/t-[^/]+\.parquet")
 _ROLLUP = re.compile(r"[^/]+/blocks/(?P<number>[0-9]{12})/t-[^/]+\.parquet")
+_PUBLISHER = re.compile(r"[^/]+/publishers/[^/]+/(?P<number>[0-9]{20})\.json")
 _MERGERS = re.compile(
     r"[^/]+/(?:plans|receipts)/merger-[0-9]{8}T[0-9]{6}-[0-9a-f]{8}-[0-9]+~2F[0-9]+\.json"
 )
@@ -194,6 +196,21 @@ def consumers_prefix(pipeline: str) -> str:
     """Return the folder of the consumers of parts, which must have applied a part before it is
     removed."""
     return f"{encode_name(pipeline)}/consumers"
+
+
+def publisher_key(pipeline: str, publisher: str, number: int) -> str:
+    return f"{publisher_prefix(pipeline, publisher)}/{number:020d}.json"
+
+
+def publisher_prefix(pipeline: str, publisher: str) -> str:
+    """Return the folder of a publisher's positions, whose names sort by their numbers."""
+    return f"{encode_name(pipeline)}/publishers/{encode_name(publisher)}"
+
+
+def parse_publisher_key(key: str) -> int | None:
+    """Parse the number of a publisher's position; None for another kind of key."""
+    match = _PUBLISHER.fullmatch(key)
+    return None if match is None else int(match["number"])
 
 
 def rebuild_key(pipeline: str, table: TableId, build: int) -> str:

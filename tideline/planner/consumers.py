@@ -9,37 +9,36 @@ was taken for as long as an open plan keeps its parts: it was killed, and no one
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Protocol
 
-import msgspec
 from msgspec.structs import replace
 
 from tideline.contract import layout
-from tideline.contract.document import (
-    DocumentReader,
-    with_checksum,
-    written_features,
-    written_version,
-)
-from tideline.contract.errors import CorruptData, Unavailable
+from tideline.contract.errors import Unavailable
 from tideline.contract.manifest import Manifest
 from tideline.contract.open_state import OpenState, TableState
 from tideline.contract.rebuild import RebuildRecord
 from tideline.contract.schema import parse_table
 from tideline.planner.applied_chain import strayed
 from tideline.planner.chain_index import ChainIndex
+from tideline.planner.consumer_records import (
+    CONSUMER_READER,
+    PUBLISHER,
+    REBUILD,
+    WAREHOUSE,
+    ConsumerRecord,
+    consumer_records,
+    stored_record,
+)
 from tideline.planner.targets import other_owner, target_at, target_of
 from tideline.settings import Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import Entry, ObjectStore
 from tideline.store.probe import probe_warehouse
+from tideline.store.publisher_log import PublisherLog
 from tideline.warehouse.state import TargetState, read_target
-
-_VERSION = 1
-_WAREHOUSE = "warehouse"
-_REBUILD = "rebuild"
 
 
 class Consumer(Protocol):
@@ -151,25 +150,25 @@ class Rebuilding:
         return set()  # A rebuild's plans are its own.
 
 
-class _ConsumerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``tried``: endpoints at which a warehouse in an object store was probed ("": the default).
-    ``target``: the url of the table that a rebuild makes; older versions name none."""
+class PublisherConsumer:
+    """A publisher: it needs the parts behind the position that it has logged."""
 
-    kind: str
-    url: str
-    table: str = ""
-    ended: Mapping[str, int] = msgspec.field(default_factory=dict)
-    tried: tuple[str, ...] = ()
-    version: int = written_version(_VERSION)
-    requires: tuple[str, ...] = written_features()
-    target: str = ""
+    def __init__(self, settings: Settings, store: ObjectStore, key: str, publisher: str) -> None:
+        self.key = key
+        self.name = f"the publisher {publisher}"
+        self._log = PublisherLog(store, settings.pipeline, publisher)
 
+    def applied(self, tail: Manifest, state: OpenState) -> Mapping[str, int]:
+        entry = self._log.newest()
+        if entry is None or entry.position.incarnation != tail.incarnation:
+            return {}
+        return dict.fromkeys(state.tables, entry.position.manifest_number)
 
-_READER = DocumentReader(_ConsumerRecord, version=_VERSION, features=frozenset(), name="consumer")
+    def needs(self, table: str, tail: Manifest, state: OpenState) -> bool:
+        return False  # It builds nothing again.
 
-
-def _stored(record: _ConsumerRecord) -> bytes:
-    return with_checksum(msgspec.json.encode(record))
+    def last_plans(self, tail: Manifest, state: OpenState) -> set[str]:
+        return set()  # It reads the chain without plans.
 
 
 def register_warehouse(
@@ -181,21 +180,21 @@ def register_warehouse(
     tried once at each endpoint, which may be another server.
     """
     key = warehouse_key(settings)
-    new = _ConsumerRecord(_WAREHOUSE, settings.warehouse.url)
+    new = ConsumerRecord(WAREHOUSE, settings.warehouse.url)
     raw = store.get(key)
-    known = new if raw is None else _READER.read(raw, key)
+    known = new if raw is None else CONSUMER_READER.read(raw, key)
     place, tried = settings.warehouse_storage, known.tried
     endpoint = place.endpoint or ""
     if place.in_object_store and endpoint not in tried and probe_warehouse(settings):
         tried = (*tried, endpoint)
     if raw is None:
-        store.create(key, _stored(replace(new, tried=tried)))
+        store.create(key, stored_record(replace(new, tried=tried)))
         raw = store.get(key)
-        known = new if raw is None else _READER.read(raw, key)
+        known = new if raw is None else CONSUMER_READER.read(raw, key)
         tried = tuple(dict.fromkeys((*known.tried, *tried)))
     now = replace(known, ended={**known.ended, **(ended or {})}, tried=tried)
     if now != known:
-        store.put(key, _stored(now))
+        store.put(key, stored_record(now))
 
 
 def removed_after_end(
@@ -206,7 +205,7 @@ def removed_after_end(
     gone = {name: table for name, table in missing.items() if table.removed}
     key = warehouse_key(settings)
     raw = store.get(key) if gone else None
-    ended = {} if raw is None else _READER.read(raw, key).ended
+    ended = {} if raw is None else CONSUMER_READER.read(raw, key).ended
     return frozenset(name for name, table in gone.items() if _has_ended(name, table, ended))
 
 
@@ -218,14 +217,21 @@ def _has_ended(name: str, table: TableState, ended: Mapping[str, int]) -> bool:
 def warehouse_key(settings: Settings) -> str:
     """Return the key of the record of the settings' warehouse."""
     digest = hashlib.sha256(settings.warehouse.url.encode()).hexdigest()[:16]
-    return layout.consumer_key(settings.pipeline, f"{_WAREHOUSE}-{digest}")
+    return layout.consumer_key(settings.pipeline, f"{WAREHOUSE}-{digest}")
 
 
 def register_rebuild(settings: Settings, store: ObjectStore, record: RebuildRecord) -> None:
     """Put a rebuild on record from now on, in the place of an earlier one of the table."""
     url = layout.shadow_url(settings.warehouse.url, record.build)
-    made = _ConsumerRecord(_REBUILD, url, record.table, target=record.target)
-    store.put(_rebuild_key(settings, record), _stored(made))
+    made = ConsumerRecord(REBUILD, url, record.table, target=record.target)
+    store.put(_rebuild_key(settings, record), stored_record(made))
+
+
+def register_publisher(settings: Settings, store: ObjectStore, publisher: str) -> None:
+    """Put a publisher on record, if it is not: no part is removed that it has not published.
+    Idempotent."""
+    key = layout.consumer_key(settings.pipeline, f"{PUBLISHER}-{publisher}")
+    store.create(key, stored_record(ConsumerRecord(PUBLISHER, "", publisher=publisher)))
 
 
 def strike_rebuild(
@@ -255,7 +261,7 @@ def made_at(settings: Settings, record: RebuildRecord) -> str:
 def _rebuild_key(settings: Settings, record: RebuildRecord) -> str:
     name = f"{settings.warehouse.url} {record.table}"
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-    return layout.consumer_key(settings.pipeline, f"{_REBUILD}-{digest}")
+    return layout.consumer_key(settings.pipeline, f"{REBUILD}-{digest}")
 
 
 def known_consumers(
@@ -264,9 +270,11 @@ def known_consumers(
     """Return all consumers on record, except rebuilds that took no step after ``since``;
     CorruptData for a record of unknown content."""
     found: list[Consumer] = []
-    for entry, record in _records(settings, store):
-        if record.kind == _WAREHOUSE:
+    for entry, record in consumer_records(settings, store):
+        if record.kind == WAREHOUSE:
             found.append(WarehouseConsumer(settings, store, entry.key, record.url, record.ended))
+        elif record.kind == PUBLISHER:
+            found.append(PublisherConsumer(settings, store, entry.key, record.publisher))
         elif since is None or entry.modified >= since:
             url, table, at = record.url, record.table, record.target
             found.append(Rebuilding(settings, store, entry.key, url, table, at))
@@ -277,21 +285,6 @@ def left_behind(settings: Settings, store: ObjectStore, since: datetime) -> list
     """Return the records of rebuilds that took no step after ``since``."""
     return [
         entry
-        for entry, record in _records(settings, store)
-        if record.kind == _REBUILD and entry.modified < since
+        for entry, record in consumer_records(settings, store)
+        if record.kind == REBUILD and entry.modified < since
     ]
-
-
-def _records(settings: Settings, store: ObjectStore) -> Iterator[tuple[Entry, _ConsumerRecord]]:
-    for page in store.entries(layout.consumers_prefix(settings.pipeline)):
-        for entry in page:
-            raw = store.get(entry.key)
-            if raw is None:
-                continue
-            record = _READER.read(raw, entry.key)
-            if record.kind not in (_WAREHOUSE, _REBUILD):
-                raise CorruptData(
-                    f"{entry.key} is of the unknown kind {record.kind!r}",
-                    hint="upgrade this program, or remove the record of a consumer that is gone",
-                )
-            yield entry, record

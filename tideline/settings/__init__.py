@@ -29,6 +29,7 @@ from tideline.contract.schema import TableId
 from tideline.settings.base import Effect, Section
 from tideline.settings.maintenance import Maintain, Openlineage, Slo
 from tideline.settings.nearest import nearest_key
+from tideline.settings.publish import PublisherName, PublishSettings
 from tideline.settings.sections import Capture, Control, Merge, Retention, Store, Warehouse
 from tideline.settings.source import SourceSettings, source_model
 from tideline.settings.source_kinds import own_sections
@@ -41,6 +42,7 @@ __all__ = [
     "Maintain",
     "Merge",
     "Openlineage",
+    "PublishSettings",
     "Retention",
     "Settings",
     "Slo",
@@ -87,6 +89,8 @@ class Settings(BaseSettings):
     maintain: Maintain = Maintain()
     tables: Mapping[str, TableSettings] = {}
     """Entries by shell pattern over ``schema.table``. Later entries win over earlier ones."""
+    publish: Mapping[PublisherName, PublishSettings] = {}
+    """Publishers by name."""
 
     @field_validator("tables")
     @classmethod
@@ -155,6 +159,17 @@ class Settings(BaseSettings):
         wanted = self.format_of(table)
         others = sorted(self.formats_held - {wanted})
         return tuple(self.target_url(table, one) for one in (wanted, *others))
+
+    def publisher(self, name: str) -> PublishSettings:
+        """Return the settings of a publisher. Raises Misconfigured for a name without any."""
+        found = self.publish.get(name)
+        if found is None:
+            listed = ", ".join(sorted(self.publish)) or "none"
+            raise Misconfigured(
+                f"there is no publisher {name!r} in the settings; there are: {listed}",
+                hint=f"""write a section [publish.{name}], with output = "files" or "kafka\"""",
+            )
+        return found
 
     def of_rebuild(self, build: int) -> Settings:
         """Return the settings of the warehouse of a rebuild's shadow table."""

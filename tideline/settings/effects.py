@@ -12,19 +12,19 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tideline.settings import Settings, TableSettings, settings_model
+from tideline.settings import PublishSettings, Settings, TableSettings, settings_model
 from tideline.settings.base import Effect, Section
 
-TABLES = "tables"
-"""The section whose keys are patterns of tables; each entry is a `TableSettings`."""
+ENTRIES: Mapping[str, type[Section]] = {"tables": TableSettings, "publish": PublishSettings}
+"""The sections whose keys are patterns of tables, or names; each entry has a section's keys."""
 
 
 def effects() -> Mapping[str, Effect]:
     """Return the effects by key, as in ``capture.heartbeat_s``; those of a table as in
-    ``tables.mode``."""
+    ``tables.mode``, those of a publisher as in ``publish.output``."""
     found = {}
     for name, one in settings_model().model_fields.items():
-        inner = TableSettings if name == TABLES else section_of(one)
+        inner = ENTRIES.get(name) or section_of(one)
         if inner is None:
             found[name] = _own(one, Effect.RESTART)
         else:
@@ -65,7 +65,7 @@ def followed(current: Settings, read: Settings) -> Settings:
             mine = getattr(current, name)
             fixed = {key: getattr(mine, key) for key in _fixed(section)}
             kept[name] = getattr(read, name).model_copy(update=fixed)
-        elif name != TABLES:
+        elif name not in ENTRIES:
             kept[name] = getattr(current, name)
     return read.model_copy(update=kept)
 
@@ -80,7 +80,7 @@ def waiting(current: Settings, read: Settings) -> tuple[str, ...]:
         if section is not None:
             differ = (key for key in _fixed(section) if getattr(mine, key) != getattr(theirs, key))
             found += [f"{name}.{key}" for key in differ]
-        elif name != TABLES and mine != theirs:
+        elif name not in ENTRIES and mine != theirs:
             found.append(name)
     return tuple(found)
 

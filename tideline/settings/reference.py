@@ -15,9 +15,9 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from tideline.settings import TableSettings, settings_model
+from tideline.settings import settings_model
 from tideline.settings.base import Effect
-from tideline.settings.effects import effects, keys_of, section_of
+from tideline.settings.effects import ENTRIES, effects, keys_of, section_of
 
 _HEAD = """\
 # Settings
@@ -46,6 +46,10 @@ _TABLES = """\
 By table: `[tables."PATTERN"]`, a shell pattern over `schema.table` (`[tables."public.*"]`). What a
 later entry says wins over earlier ones, key by key.
 """
+_PUBLISHERS = """\
+By publisher: `[publish.NAME]` ([PUBLISHING](PUBLISHING.md)). A publisher reads the file when it
+starts.
+"""
 
 
 def reference() -> str:
@@ -57,7 +61,8 @@ def reference() -> str:
         section = section_of(one)
         if section is not None:
             parts += _part(f"[{name}]", _words(inspect.getdoc(section)), keys_of(section))
-    parts += _part("[tables]", _TABLES, keys_of(TableSettings))
+    for name, text in (("tables", _TABLES), ("publish", _PUBLISHERS)):
+        parts += _part(f"[{name}]", text, keys_of(ENTRIES[name]))
     return "\n".join(parts)
 
 

@@ -7,7 +7,7 @@ of all workers that try a number, one succeeds, and every other one learns that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -37,6 +37,7 @@ from tideline.contract.manifest import (
 )
 from tideline.contract.open_state import OpenState
 from tideline.contract.schema import TableSchema, decode_schema, encode_schema
+from tideline.store.numbers import newest
 from tideline.store.objects import ObjectStore
 from tideline.system import Pool, RealSystem, System
 
@@ -98,11 +99,16 @@ class Chain:
 
         ``hint`` is a number that existed, or may; a wrong one costs requests only.
         """
-        number = self._tail_number(hint)
+        number = self.newest_number(hint)
         entry = self.read(max(number, 1))  # an empty chain is read too, to report a lost bucket
         if entry is None and number > 0:
             raise CorruptData(f"manifest {number} of {self.pipeline} vanished")
         return entry
+
+    def newest_number(self, hint: int) -> int:
+        """Return the number of the newest manifest, 0 without any; as with `tail` a wrong hint
+        costs requests only."""
+        return newest(self._exists, hint)
 
     def entries(self, first: int, last: int) -> Iterator[ManifestEntry]:
         """Yield manifests ``first..last`` in order, each checked against the one before it.
@@ -188,7 +194,7 @@ class Chain:
     def newest_block(self, hint: int = 0) -> int:
         """Return the number of the newest block, 0 without any; as with `tail` a wrong hint costs
         requests only."""
-        return _newest(
+        return newest(
             lambda number: self._store.exists(layout.block_key(self.pipeline, number)), hint
         )
 
@@ -264,9 +270,6 @@ class Chain:
     def _exists(self, number: int) -> bool:
         return self._store.exists(layout.manifest_key(self.pipeline, number))
 
-    def _tail_number(self, hint: int) -> int:
-        return _newest(self._exists, hint)
-
     def _read_ahead(self, first: int, last: int) -> Iterator[ManifestRange]:
         with self._system.pool(_READS_AT_ONCE, name="chain") as pool:
             start = first
@@ -291,29 +294,6 @@ class Chain:
                         " docs/RESTORE.md if one was restored while a worker ran",
                     )
                 yield ManifestRange((entry,))
-
-
-def _newest(exists: Callable[[int], bool], hint: int) -> int:
-    """Return the largest number that exists, of numbers that do from 1 on without a gap; 0 for
-    none.
-
-    Gallop away from ``hint`` until it lies between two numbers, then bisect.
-    """
-    known, step = max(hint, 0), 1
-    if known == 0 or exists(known):
-        low = known
-        while exists(known + step):
-            low, step = known + step, step * 2
-        high = known + step
-    else:
-        high = known
-        while known - step > 0 and not exists(known - step):
-            high, step = known - step, step * 2
-        low = max(known - step, 0)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if exists(middle) else (low, middle)
-    return low
 
 
 def _entries_of(block: Block, first: int, last: int) -> list[ManifestEntry]:

@@ -53,6 +53,27 @@ def capture(
     run(settings, config, until_idle_s=until_idle)
 
 
+def publish(
+    name: Annotated[str, typer.Argument(help="A publisher: a section [publish.NAME].")],
+    config: Config = None,
+    until_idle: Annotated[
+        float | None,
+        typer.Option(
+            "--until-idle",
+            min=0.0,
+            help="Stop after there was nothing to publish for S seconds.",
+            metavar="S",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Publish the chain's changes as events until SIGTERM, SIGINT or SIGHUP."""
+    settings = settings_at(config)
+    from tideline_publish.app import run_publisher
+
+    run_publisher(settings, name, until_idle_s=until_idle)
+
+
 def status(
     config: Config = None,
     as_json: Annotated[

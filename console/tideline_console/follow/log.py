@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tideline_capture.logs import keep_to_lines, log_retries
+from tideline.programs.logs import keep_to_lines, log_retries
 
 
 def set_up_log() -> None:

@@ -22,10 +22,10 @@ import structlog
 from tideline.contract.errors import Unavailable
 from tideline.control.merger import Lease, MergerQueue, MergerStatus
 from tideline.control.reservation import ReservedTables
+from tideline.programs.stopping import stop_on_signals
 from tideline.settings import Settings
 from tideline.settings.spark import heap_bytes
 from tideline.system import RealSystem
-from tideline_capture.stopping import stop_on_signals
 from tideline_console.errors import EXIT_MISCONFIGURED
 from tideline_console.follow.log import set_up_log
 from tideline_console.follow.messages import Beat, Order

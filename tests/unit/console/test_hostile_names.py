@@ -30,8 +30,8 @@ from tideline.contract.patterns import matches
 from tideline.contract.plan import CommitMetadata, app_id, build_of, newest_generation, of_build
 from tideline.contract.printable import as_code, command, printable, printable_json, toml_text
 from tideline.contract.schema import TableId, parse_table
+from tideline.programs.logs import keep_to_lines
 from tideline.settings import make_settings
-from tideline_capture.logs import keep_to_lines
 from tideline_console.assess import Assessment, SourceCost, TableOutcome, _print, as_csv
 from tideline_console.init import setup_sql
 from tideline_console.inspect import parts, state

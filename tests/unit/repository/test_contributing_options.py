@@ -197,7 +197,7 @@ def test_few_files_know_a_command_by_its_name() -> None:
     expected = {ROOT / path.replace("<command>", command) for path in named}
     console = ROOT / "console" / "tideline_console"
     assert {path for path in console.rglob("*.py") if names(path, command)} == expected
-    folders = ("tideline", "capture", "spark_jobs", "console", "plugins", "dags")
+    folders = ("tideline", "capture", "publish", "spark_jobs", "console", "plugins", "dags")
     product = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     assert len([path for path in product if names(path, command)]) <= FILES_MAX
 

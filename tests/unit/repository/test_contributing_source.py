@@ -29,7 +29,7 @@ from tideline_capture.sources import registry
 from tideline_capture.sources.registry import administration_of, source_of
 from tideline_console import assess, doctor, init
 
-PRODUCT = ("capture", "console", "dags", "plugins", "spark_jobs", "tideline")
+PRODUCT = ("capture", "console", "dags", "plugins", "publish", "spark_jobs", "tideline")
 TOY_FOLDER = ROOT / "tests" / "support" / "toy_source"
 
 

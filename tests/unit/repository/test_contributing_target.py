@@ -30,7 +30,7 @@ WHY_DELTA = {
     "console/tideline_console/errors.py": (1, "packages, to name the extra that brings each"),
 }
 """By module outside the format's folders: how often its code may name it, and why."""
-PRODUCT = ("tideline", "spark_jobs", "capture", "console", "plugins", "dags")
+PRODUCT = ("tideline", "spark_jobs", "capture", "publish", "console", "plugins", "dags")
 
 
 def modules(*folders: str) -> Iterator[Path]:

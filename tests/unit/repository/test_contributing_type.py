@@ -18,7 +18,7 @@ from tideline_spark.working_columns import MOVED_AWAY
 OPERATIONS = {*LOGGED, DUMPED, MOVED_AWAY}
 NAMING = {"tideline/contract/part.py", "spark_jobs/tideline_spark/working_columns.py"}
 KNOW_ALL = (arrow_type, spark_type)
-FOLDERS = ("tideline", "capture", "spark_jobs", "console", "plugins", "dags")
+FOLDERS = ("tideline", "capture", "publish", "spark_jobs", "console", "plugins", "dags")
 
 
 @pytest.mark.parametrize("kind", Kind)

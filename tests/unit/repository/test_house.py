@@ -44,7 +44,7 @@ OPENS = re.compile(r"\b(psycopg2\.connect|pymysql\.connect|Redis\.from_url|Redis
 
 def test_one_place_opens_each_kind_of_connection() -> None:
     """There TLS is verified. The demo's and the tests' servers are on loopback, and their own."""
-    folders = ("tideline", "capture", "console", "plugins", "spark_jobs", "dags")
+    folders = ("tideline", "capture", "publish", "console", "plugins", "spark_jobs", "dags")
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
     found = {
         (str(file.relative_to(ROOT)), name)

@@ -15,7 +15,7 @@ import pytest
 from tests.support.code import nodes
 
 ROOT = Path(__file__).resolve().parents[3]
-FOLDERS = ("", "capture", "spark_jobs", "console", "plugins", "dags")
+FOLDERS = ("", "capture", "publish", "spark_jobs", "console", "plugins", "dags")
 """The folders that hold a package each whose name begins with ``tideline``."""
 
 PURE = frozenset(
@@ -42,6 +42,7 @@ PACKAGES: Mapping[str, frozenset[str]] = {
     | {"tideline_capture", "numpy", "pyarrow", "pymysql", "threading", "time", "structlog"},
     "tideline_capture.sources.postgres": SHARED
     | {"tideline_capture", "numpy", "pyarrow", "psycopg2", "threading", "time", "structlog"},
+    "tideline_publish": SHARED | {"tideline_publish", "numpy", "pyarrow", "structlog"},
     "tideline_spark": SHARED | {"tideline_spark", "pyspark", "py4j"},
     "tideline_console": SHARED
     | {"tideline_capture", "tideline_console", "typer", "os", "pathlib", "sys", "time", "uuid"},
@@ -70,6 +71,8 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.spark_versions": frozenset({"importlib.metadata"}),
     # The one place of clocks, threads and ids that the worker and the store are handed.
     "tideline.system": frozenset({"concurrent.futures", "queue", "threading", "time", "uuid"}),
+    "tideline.programs.logs": frozenset({"stamina", "structlog", "threading"}),
+    "tideline.programs.stopping": frozenset({"signal", "threading"}),
     "tideline.contract.json_schemas": frozenset({"sys"}),
     "tideline.settings": frozenset({"os", "pydantic_settings"}) | SETTINGS_FILE,
     "tideline.settings.catalog": frozenset({"string"}),
@@ -138,12 +141,16 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.planner.rebuilds": frozenset({"time", "uuid"}),
     "tideline.planner.runs": POOL | {"time"},
     "tideline.control.reservation": frozenset({"threading", "time"}),
+    "tideline_publish.app": frozenset({"socket"}),
+    "tideline_publish.outputs.files": frozenset({"os", "pathlib"}),
+    "tideline_publish.outputs.kafka.errors": frozenset({"confluent_kafka"}),
+    "tideline_publish.outputs.kafka.output": frozenset({"confluent_kafka"}),
+    "tideline_publish.outputs.kafka.positions": frozenset({"confluent_kafka"}),
+    "tideline_publish.outputs.kafka.topics": frozenset({"confluent_kafka", "time"}),
     # The worker's edge; inside of it is the core.
     "tideline_capture.app": frozenset({"redis", "socket", "sys"}),
-    "tideline_capture.logs": frozenset({"stamina", "threading"}),
     "tideline_capture.metrics": frozenset({"os", "prometheus_client", "socket"}),
     "tideline_capture.queue": frozenset({"redis"}),
-    "tideline_capture.stopping": frozenset({"signal", "threading"}),
     "tideline_capture.web": frozenset(
         {"prometheus_client", "socket", "socketserver", "sys", "threading", "wsgiref"}
     ),
@@ -317,7 +324,7 @@ def test_every_rule_is_of_a_module_and_used() -> None:
         (
             "tideline_capture.core.state",
             "subprocess, urllib.request, ssl, random, os, uuid, structlog, openlineage.client,"
-            " tideline_capture.live, tideline_capture.stopping, tideline.warehouse.registry",
+            " tideline_capture.live, tideline.programs.stopping, tideline.warehouse.registry",
         ),
         ("tideline.contract.manifest", "subprocess, os, requests, typer, rich, urllib.request"),
         ("tideline_capture.sources.postgres.check", "pymysql, deltalake"),

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PRODUCT = (
     "tideline",
     "capture/tideline_capture",
+    "publish/tideline_publish",
     "spark_jobs/tideline_spark",
     "console/tideline_console",
     "plugins/tideline_airflow",

@@ -11,6 +11,7 @@ PACKAGES = {
     "capture": "capture/tideline_capture",
     "console": "console/tideline_console",
     "devtools": "devtools",
+    "publish": "publish/tideline_publish",
     "spark": "spark_jobs/tideline_spark",
 }
 """Folders of tests by the package that they mirror; any other mirrors one of `tideline`'s."""

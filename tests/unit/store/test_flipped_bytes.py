@@ -33,7 +33,7 @@ from tideline.contract.verification import (
     decode_verified,
     decode_verify_plan,
 )
-from tideline.planner.consumers import _READER as CONSUMERS
+from tideline.planner.consumer_records import CONSUMER_READER as CONSUMERS
 from tideline.settings import Store
 from tideline.store.chain import Chain
 from tideline.store.objects import ObjectStore, open_store

@@ -1,4 +1,4 @@
-"""Stops the worker on a signal, whatever it is waiting for."""
+"""Stops a program on a signal, whatever it is waiting for."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fixtures.systems import REAL
 from tideline.contract.errors import Unavailable
-from tideline_capture.stopping import stop_on_signals, unless_stopped
+from tideline.programs.stopping import stop_on_signals, unless_stopped
 
 PATIENCE_S = 120.0
 
@@ -33,7 +33,7 @@ def test_what_ends_in_time_is_taken() -> None:
 
 
 def test_what_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tideline_capture.stopping.GRACE_S", 0.01)
+    monkeypatch.setattr("tideline.programs.stopping.GRACE_S", 0.01)
     stopping, never = threading.Event(), threading.Event()
     stopping.set()
     assert unless_stopped(stopping, never.wait, REAL) is None

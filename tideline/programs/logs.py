@@ -1,4 +1,4 @@
-"""Sets the worker's log up: printable lines, and requests to the store that are retried for long.
+"""Sets a program's log up: printable lines, and requests to the store that are retried for long.
 
 Both are settings of libraries (structlog, stamina) for the whole process.
 """

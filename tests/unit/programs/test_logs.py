@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 from tests.fixtures.systems import REAL
 from tests.unit.store.scripted_s3 import Fault, ScriptedS3
 from tideline.contract.errors import Unavailable
+from tideline.programs.logs import log_retries
 from tideline.store.objects import open_store
-from tideline_capture.logs import log_retries
 
 
 def test_a_store_that_is_asked_again_is_told_in_our_words(
@@ -24,7 +24,7 @@ def test_a_store_that_is_asked_again_is_told_in_our_words(
             store.get("k")
         assert len(server.requests) > 1
         assert (logs, capsys.readouterr().out) == ([], "")
-        monkeypatch.setattr("tideline_capture.logs.LOGGED_AFTER_S", 0.1)
+        monkeypatch.setattr("tideline.programs.logs.LOGGED_AFTER_S", 0.1)
         log_retries(REAL.monotonic)
         try:
             with pytest.raises(Unavailable):

@@ -1,0 +1,1 @@
+"""Publishes the chain's changes as events: to Kafka, or to files."""

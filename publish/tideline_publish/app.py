@@ -1,0 +1,123 @@
+"""Builds a publisher from settings and runs it."""
+
+from __future__ import annotations
+
+import socket
+
+import structlog
+
+from tideline.contract.errors import Unavailable
+from tideline.contract.publishing import ChainPosition
+from tideline.planner.consumers import register_publisher
+from tideline.programs.logs import keep_to_lines, log_retries
+from tideline.programs.stopping import stop_on_signals
+from tideline.settings import PublishSettings, Settings
+from tideline.store.chain import Chain
+from tideline.store.objects import open_store
+from tideline.store.publisher_log import PublisherLog
+from tideline.system import Event, RealSystem, System
+from tideline_publish.feed import ChainFeed
+from tideline_publish.formats.registry import FORMATS
+from tideline_publish.lead import PublisherLead
+from tideline_publish.outputs.registry import OUTPUTS
+from tideline_publish.publisher import Publisher
+from tideline_publish.selection import Selection
+
+_BACKOFF_S = (0.2, 5.0)
+
+log = structlog.get_logger("tideline.publisher")
+
+
+def run_publisher(settings: Settings, name: str, *, until_idle_s: float | None = None) -> None:
+    """Publish until a stop signal, or for ``until_idle_s`` there was nothing to publish; then what
+    was read is durable at the output.
+
+    Raises Fenced when another worker took over, Misconfigured for settings that cannot be, and
+    CorruptData for a chain or parts that are not as they should be.
+    """
+    chosen = settings.publisher(name)
+    keep_to_lines()
+    system = RealSystem()
+    log_retries(system.monotonic)
+    stopping = system.event()
+    stop_on_signals(stopping)
+    _Program(settings, name, chosen, stopping, system).run(until_idle_s)
+
+
+class _Program:
+    """A publisher's process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        name: str,
+        chosen: PublishSettings,
+        stopping: Event,
+        system: System,
+    ) -> None:
+        self._settings, self._name, self._chosen = settings, name, chosen
+        self._stopping, self._system = stopping, system
+        self._store = open_store(settings.store)
+        self._chain = Chain(self._store, settings.pipeline, system)
+        writer = f"{socket.gethostname()}-{system.new_id()[:12]}"
+        positions = PublisherLog(self._store, settings.pipeline, name)
+        self._lead = PublisherLead(positions, writer, chosen.takeover_after_s, stopping, system)
+
+    def run(self, until_idle_s: float | None) -> None:
+        register_publisher(self._settings, self._store, self._name)
+        if self._lead.acquire(self._begin) is None:
+            return
+        pause_s = _BACKOFF_S[0]
+        while not self._stopping.is_set():
+            begun = self._system.monotonic()
+            try:
+                if self._publish(until_idle_s):
+                    break
+            except Unavailable as error:
+                log.warning("publishing is interrupted; it is tried again", reason=str(error))
+            if self._system.monotonic() - begun > 30:
+                pause_s = _BACKOFF_S[0]
+            self._stopping.wait(pause_s)
+            pause_s = min(pause_s * 2, _BACKOFF_S[1])
+            self._lead.append(self._logged())
+        self._lead.append(self._logged(), released=True)
+        log.info("stopped", publisher=self._name, through_seq=self._logged().seq)
+
+    def _publish(self, until_idle_s: float | None) -> bool:
+        """Run one session of the output; return True when it ended by itself."""
+        output = OUTPUTS[self._chosen.output](self._settings.pipeline, self._name, self._chosen)
+        try:
+            position = output.open(self._logged())
+            log.info(
+                "publishing",
+                publisher=self._name,
+                output=self._chosen.output,
+                from_seq=position.seq + 1,
+            )
+            selection = Selection(self._chosen)
+            event_format = FORMATS[self._chosen.format]()
+            feed = ChainFeed(self._store, self._chain, event_format, selection, position)
+            publisher = Publisher(
+                self._chosen, feed, output, self._lead, self._stopping, self._system
+            )
+            publisher.run(until_idle_s)
+        finally:
+            output.close()
+        return True
+
+    def _logged(self) -> ChainPosition:
+        entry = self._lead.entry
+        assert entry is not None
+        return entry.position
+
+    def _begin(self) -> ChainPosition | None:
+        """Return where a new publisher begins; None while there is no chain."""
+        first = self._chain.read(1)
+        if first is None:
+            return None
+        if self._chosen.start == "beginning":
+            return ChainPosition(first.manifest.incarnation, 0, 0)
+        tail = self._chain.tail()
+        assert tail is not None
+        manifest = tail.manifest
+        return ChainPosition(manifest.incarnation, manifest.manifest_number, manifest.last_seq)

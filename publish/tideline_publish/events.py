@@ -1,0 +1,42 @@
+"""Change events, and batches of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tideline.contract.publishing import ChainPosition
+
+TRUNCATED = "t"
+"""The operation of an event that removes all rows of a table; the others are those of parts."""
+
+
+class ChangeEvent(msgspec.Struct, frozen=True, gc=False):
+    """A change, encoded.
+
+    ``seq`` is its sequence; ``part`` is 0, and 1 for the second event of an update that changed the
+    key: the first deletes the row of the old key. Events are ordered by (``seq``, ``part``), and
+    no two have the same. ``key`` is None for an event of a whole table, and for a row of a table
+    without a key. ``ts_us``: when the transaction ``tx`` committed, by the source's clock, µs since
+    1970 UTC; of a row that a dump read, when it was read.
+    """
+
+    seq: int
+    part: int
+    table: str
+    op: str
+    tx: int
+    ts_us: int
+    key: bytes | None
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Events in order, and the position behind them; ``whole``: it is the end of a transaction."""
+
+    events: Sequence[ChangeEvent]
+    position: ChainPosition
+    whole: bool

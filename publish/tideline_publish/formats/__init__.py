@@ -1,0 +1,1 @@
+"""The forms of events, behind one protocol (`base`)."""

@@ -1,0 +1,1 @@
+"""The places that events go to, behind one protocol (`base`)."""

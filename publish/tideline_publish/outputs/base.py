@@ -1,0 +1,56 @@
+"""What an output does with events, and what it promises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import ClassVar, Protocol
+
+from tideline.contract.publishing import ChainPosition
+from tideline_publish.events import ChangeEvent
+
+
+class OrderScope(StrEnum):
+    """The events among which an output keeps their order."""
+
+    ALL = "all"
+    KEY = "key"
+
+
+class Output(Protocol):
+    """One output of one publisher. It is used in one thread.
+
+    ``order``: the scope of the order that it keeps. ``record_bytes_max``: the largest value of an
+    event that it takes; None: no limit of its own. ``keeps_position``: it keeps the position
+    itself, together with the events: each is there once, whatever is killed. ``whole_only``: it is
+    settled at ends of transactions only.
+    """
+
+    order: ClassVar[OrderScope]
+    record_bytes_max: int | None
+    keeps_position: bool
+    whole_only: bool
+
+    def open(self, logged: ChainPosition) -> ChainPosition:
+        """Make ready to go on, and return behind which position: ``logged``, or that which the
+        output keeps itself, if it is of the same epoch and incarnation. What it holds of events
+        behind it is gone, or will be where they come again. No other worker can write from now on,
+        as far as the output can see to that."""
+        ...
+
+    def write(self, events: Sequence[ChangeEvent]) -> None:
+        """Take ``events``, which follow those of the last call; they need not be durable yet.
+
+        Raises Misconfigured for an event that it cannot hold, Unavailable where it does not answer,
+        Fenced where another worker has it.
+        """
+        ...
+
+    def settle(self, position: ChainPosition) -> None:
+        """Return once all events that were written are durable; they reach to ``position``. Raises
+        as `write` does; then nothing is known, and the output is opened again."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything; what was not settled may be there or not. Raises nothing."""
+        ...

@@ -1,0 +1,136 @@
+"""Events as lines of files in a folder.
+
+A file is named by the sequence that its first event has, ``{seq:020d}.jsonl``, so names sort as
+events do. What is in a folder behind the logged position is cut off when the output is opened: each
+event is there once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, ClassVar
+
+import msgspec
+
+from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
+from tideline.contract.publishing import ChainPosition
+from tideline.settings.publish import FilesSettings
+from tideline_publish.events import ChangeEvent
+from tideline_publish.outputs.base import OrderScope
+
+_SUFFIX = ".jsonl"
+
+
+class _Line(msgspec.Struct):
+    seq: int
+
+
+_LINE = msgspec.json.Decoder(_Line)
+
+
+class FilesOutput:
+    """See `Output`."""
+
+    order: ClassVar[OrderScope] = OrderScope.ALL
+
+    def __init__(self, settings: FilesSettings) -> None:
+        assert settings.folder is not None
+        self.record_bytes_max: int | None = None
+        self.keeps_position = False
+        self.whole_only = False
+        self._folder = settings.folder
+        self._bytes_max = settings.file_bytes_max
+        self._file: BinaryIO | None = None
+
+    def open(self, logged: ChainPosition) -> ChainPosition:
+        """See `Output`."""
+        self.close()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._cut(logged.seq)
+        except OSError as error:
+            raise Misconfigured(
+                f"the folder {self._folder} cannot be written: {error.strerror}",
+                hint="make it writable for this user, or change files.folder",
+            ) from None
+        return logged
+
+    def write(self, events: Sequence[ChangeEvent]) -> None:
+        """See `Output`."""
+        if not events:
+            return
+        with _disk(self._folder):
+            file = self._file or self._begun(events[0].seq)
+            file.write(b"\n".join(event.value for event in events) + b"\n")
+
+    def settle(self, position: ChainPosition) -> None:
+        """See `Output`."""
+        if self._file is None:
+            return
+        with _disk(self._folder):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            if self._file.tell() >= self._bytes_max:
+                self.close()
+
+    def close(self) -> None:
+        """See `Output`."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _begun(self, seq: int) -> BinaryIO:
+        self._file = (self._folder / f"{seq:020d}{_SUFFIX}").open("ab")
+        _sync(self._folder)
+        return self._file
+
+    def _cut(self, seq: int) -> None:
+        """Remove all events with sequences above ``seq``."""
+        for path in sorted(self._folder.glob(f"*{_SUFFIX}"), reverse=True):
+            if int(path.stem) <= seq:
+                _cut_file(path, seq)
+                return
+            path.unlink()
+
+
+@contextmanager
+def _disk(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(
+            f"the folder {folder} cannot be written: {error.strerror}",
+            hint="look at the disk: it may be full",
+        ) from None
+
+
+def _sync(folder: Path) -> None:
+    """Make a new file in ``folder`` outlive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cut_file(path: Path, seq: int) -> None:
+    kept = 0
+    with path.open("r+b") as file:
+        for line in file:
+            if not line.endswith(b"\n") or _seq_of(line, path) > seq:
+                break
+            kept += len(line)
+        file.truncate(kept)
+        os.fsync(file.fileno())
+
+
+def _seq_of(line: bytes, path: Path) -> int:
+    try:
+        return _LINE.decode(line).seq
+    except msgspec.MsgspecError:
+        raise CorruptData(
+            f"{path} has a line that is no event", hint="move the file out of the folder"
+        ) from None

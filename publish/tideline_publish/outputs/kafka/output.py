@@ -1,0 +1,195 @@
+"""Events as records of Kafka, by librdkafka.
+
+With transactions, what is settled together is one transaction of Kafka's, the publisher's position
+among it: a record in a compacted topic. A later producer of the same transactional id fences an
+earlier one, so that each event is there once for consumers that read what is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.publishing import ChainPosition
+from tideline.contract.schema import parse_table
+from tideline.settings.publish import KafkaSettings
+from tideline_publish.events import TRUNCATED, ChangeEvent
+from tideline_publish.outputs.base import OrderScope
+from tideline_publish.outputs.kafka.client import ANSWER_S, client_settings
+from tideline_publish.outputs.kafka.errors import TOO_LARGE, asking, explained
+from tideline_publish.outputs.kafka.names import topic_of
+from tideline_publish.outputs.kafka.positions import committed_position
+from tideline_publish.outputs.kafka.topics import ensure_topic
+
+ABORT_S = 5.0
+Headers = list[tuple[str, str | bytes | None]]
+
+
+class KafkaOutput:
+    """See `Output`."""
+
+    order: ClassVar[OrderScope] = OrderScope.KEY
+
+    def __init__(self, pipeline: str, publisher: str, settings: KafkaSettings) -> None:
+        self._name = f"{pipeline}.{publisher}"
+        self._pipeline = pipeline
+        self._settings = settings
+        self._producer: Producer | None = None
+        self._topics: dict[str, tuple[str, int]] = {}
+        self._begun = False
+        self._failure: KafkaError | None = None
+        self.record_bytes_max: int | None = settings.record_bytes_max
+        self.keeps_position = settings.transactions
+        self.whole_only = settings.transactions
+
+    def open(self, logged: ChainPosition) -> ChainPosition:
+        """See `Output`."""
+        self.close()
+        self._failure = None
+        if not self._settings.transactions:
+            self._producer = Producer(self._producer_settings())
+            return logged
+        with asking("to begin as its producer"):
+            ensure_topic(
+                self._settings, self._settings.positions_topic, partitions=1, compacted=True
+            )
+            self._producer = Producer(self._producer_settings())
+            self._producer.init_transactions(ANSWER_S)
+            own = committed_position(self._settings, self._name)
+        if own is None or (own.epoch, own.incarnation) != (logged.epoch, logged.incarnation):
+            return logged
+        return max(own, logged, key=lambda one: (one.manifest_number, one.seq))
+
+    def write(self, events: Sequence[ChangeEvent]) -> None:
+        """See `Output`."""
+        if not events:
+            return
+        producer = self._opened()
+        with asking("to take events"):
+            if self._settings.transactions and not self._begun:
+                producer.begin_transaction()
+                self._begun = True
+            for event in events:
+                self._produce(producer, event)
+            producer.poll(0)
+        self._check()
+
+    def settle(self, position: ChainPosition) -> None:
+        """See `Output`."""
+        producer = self._opened()
+        with asking("to make events durable"):
+            if self._settings.transactions:
+                self._commit(producer, position)
+            elif producer.flush(ANSWER_S):
+                raise Unavailable(f"Kafka took no events within {ANSWER_S:g} s")
+        self._check()
+
+    def close(self) -> None:
+        """See `Output`."""
+        producer, begun = self._producer, self._begun
+        self._producer, self._begun = None, False
+        if producer is not None:
+            with suppress(KafkaException):
+                producer.purge()
+                if begun:  # Else consumers would wait for its end.
+                    producer.abort_transaction(ABORT_S)
+
+    def _commit(self, producer: Producer, position: ChainPosition) -> None:
+        if not self._begun:  # Without an event the logged position is as good.
+            return
+        topic, value = self._settings.positions_topic, msgspec.json.encode(position)
+        _produce(producer, topic, self._name.encode(), value, 0)
+        while True:
+            try:
+                producer.commit_transaction(ANSWER_S)
+            except KafkaException as error:
+                if error.args[0].retriable() and self._failure is None:
+                    continue
+                raise KafkaException(self._failure or error.args[0]) from None
+            self._begun = False
+            return
+
+    def _produce(self, producer: Producer, event: ChangeEvent) -> None:
+        topic, partitions = self._topic(event.table)
+        headers: Headers = [
+            ("tl_seq", f"{event.seq}.{event.part}" if event.part else str(event.seq))
+        ]
+        places: Sequence[int] = (-1,)  # By the key.
+        if event.key is None:
+            # A truncate is for the rows of all keys; rows without a key stay in order.
+            places = range(partitions) if event.op == TRUNCATED else (0,)
+        for place in places:
+            try:
+                _produce(producer, topic, event.key, event.value, place, headers)
+            except KafkaException as error:
+                if error.args[0].code() in TOO_LARGE:
+                    raise self._too_large(event) from None
+                raise
+
+    def _too_large(self, event: ChangeEvent) -> Misconfigured:
+        return Misconfigured(
+            f"the event of change {event.seq} of {event.table} has {len(event.value)} bytes, more"
+            f" than kafka.record_bytes_max ({self._settings.record_bytes_max})",
+            hint="raise it, and max.message.bytes of the topic; or leave a column out"
+            " (publish.….columns)",
+        )
+
+    def _topic(self, table: str) -> tuple[str, int]:
+        """Return the topic of a table, and its number of partitions."""
+        if table not in self._topics:
+            topic = topic_of(self._settings.topic, self._pipeline, parse_table(table))
+            self._topics[table] = topic, ensure_topic(self._settings, topic)
+        return self._topics[table]
+
+    def _producer_settings(self) -> dict[str, Any]:
+        settings = {
+            **client_settings(self._settings),
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",  # As Java's clients do.
+            "compression.type": "zstd",
+            "linger.ms": 5,
+            "message.max.bytes": self._settings.record_bytes_max,
+            "queue.buffering.max.kbytes": 64 * 1024,
+            "queue.buffering.max.messages": 200_000,
+            "delivery.timeout.ms": int(ANSWER_S * 1000),
+            "delivery.report.only.error": True,
+            "on_delivery": self._delivered,
+        }
+        if self._settings.transactions:
+            settings |= {"transactional.id": self._name, "transaction.timeout.ms": 60_000}
+        return settings
+
+    def _delivered(self, error: KafkaError | None, _message: object) -> None:
+        self._failure = self._failure or error
+
+    def _check(self) -> None:
+        """Raise for a record that was not delivered since the output was opened."""
+        if self._failure is not None:
+            raise explained(self._failure, "to take events")
+
+    def _opened(self) -> Producer:
+        assert self._producer is not None
+        return self._producer
+
+
+def _produce(
+    producer: Producer,
+    topic: str,
+    key: bytes | None,
+    value: bytes,
+    partition: int,
+    headers: Headers | None = None,
+) -> None:
+    """Hand a record over, once the client's own buffer has room."""
+    for _ in range(int(ANSWER_S * 10)):
+        try:
+            producer.produce(topic, value, key, partition, headers=headers)
+            return
+        except BufferError:
+            producer.poll(0.1)
+    raise Unavailable(f"Kafka took no events within {ANSWER_S:g} s")

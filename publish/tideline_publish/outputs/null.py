@@ -1,0 +1,37 @@
+"""Counts events and keeps none: for measuring, and for trying out a selection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from tideline.contract.publishing import ChainPosition
+from tideline_publish.events import ChangeEvent
+from tideline_publish.outputs.base import OrderScope
+
+
+class NullOutput:
+    """See `Output`."""
+
+    order: ClassVar[OrderScope] = OrderScope.ALL
+
+    def __init__(self) -> None:
+        self.record_bytes_max: int | None = None
+        self.keeps_position = False
+        self.whole_only = False
+        self.events = self.bytes = 0
+
+    def open(self, logged: ChainPosition) -> ChainPosition:
+        """See `Output`."""
+        return logged
+
+    def write(self, events: Sequence[ChangeEvent]) -> None:
+        """See `Output`."""
+        self.events += len(events)
+        self.bytes += sum(len(event.value) for event in events)
+
+    def settle(self, position: ChainPosition) -> None:
+        """See `Output`."""
+
+    def close(self) -> None:
+        """See `Output`."""

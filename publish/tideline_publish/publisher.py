@@ -1,0 +1,111 @@
+"""Publishes: reads the chain, writes to the output, and logs the positions that are settled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from tideline.contract.publishing import ChainPosition
+from tideline.settings import PublishSettings
+from tideline.system import Event, System
+from tideline_publish.events import EventBatch
+from tideline_publish.feed import ChainFeed
+from tideline_publish.lead import PublisherLead
+from tideline_publish.outputs.base import Output
+
+LOGGED_EVERY_S = 1.0
+"""The log of positions grows no faster: behind a position that only it has, events come again."""
+
+log = structlog.get_logger("tideline.publisher")
+
+
+@dataclass(slots=True)
+class Published:
+    """Counts of a publisher's run."""
+
+    events: int = 0
+    bytes: int = 0
+
+
+class Publisher:
+    """One run of a publisher, from a position that its output was opened at."""
+
+    def __init__(
+        self,
+        settings: PublishSettings,
+        feed: ChainFeed,
+        output: Output,
+        lead: PublisherLead,
+        stopping: Event,
+        system: System,
+    ) -> None:
+        self._settings = settings
+        self._feed = feed
+        self._output = output
+        self._lead = lead
+        self._stopping = stopping
+        self._system = system
+        self._settled = feed.position
+        self._settled_at = system.monotonic()
+        self._waiting_bytes = 0
+        self.published = Published()
+
+    def run(self, until_idle_s: float | None) -> None:
+        """Publish until it is stopped, or for ``until_idle_s`` found nothing; all that was written
+        is settled then. Raises like the chain, the output and the log of positions."""
+        idle_since = self._system.monotonic()
+        while not self._stopping.is_set():
+            if self._once():
+                idle_since = self._system.monotonic()
+            idle_s = self._system.monotonic() - idle_since
+            if until_idle_s is not None and idle_s >= until_idle_s:
+                break
+            self._heartbeat()
+            self._stopping.wait(self._settings.poll_interval_s)
+        self._log()
+
+    def _once(self) -> bool:
+        """Publish what is there; return whether there was any event."""
+        found = False
+        for batch in self._feed.batches():
+            found = self._write(batch) or found
+            if self._is_due(batch):
+                self._settle(batch.position)
+            if self._stopping.is_set() and batch.whole:
+                break
+        if self._feed.position != self._settled:
+            self._settle(self._feed.position)
+        return found
+
+    def _write(self, batch: EventBatch) -> bool:
+        self._output.write(batch.events)
+        size = sum(len(event.value) for event in batch.events)
+        self._waiting_bytes += size
+        self.published.events += len(batch.events)
+        self.published.bytes += size
+        return bool(batch.events)
+
+    def _is_due(self, batch: EventBatch) -> bool:
+        if not batch.whole and self._output.whole_only:
+            return False
+        waited_s = self._system.monotonic() - self._settled_at
+        full = self._waiting_bytes >= self._settings.batch_bytes_max
+        return full or waited_s >= self._settings.flush_interval_s
+
+    def _settle(self, position: ChainPosition) -> None:
+        self._output.settle(position)
+        self._settled, self._settled_at = position, self._system.monotonic()
+        self._waiting_bytes = 0
+        if not self._output.keeps_position and self._lead.silent_s >= LOGGED_EVERY_S:
+            self._log()
+
+    def _heartbeat(self) -> None:
+        entry = self._lead.entry
+        behind = entry is None or entry.position != self._settled
+        every_s = LOGGED_EVERY_S if behind else self._settings.heartbeat_s
+        if self._lead.silent_s >= every_s:
+            self._log()
+
+    def _log(self) -> None:
+        self._lead.append(self._settled)

@@ -1,0 +1,32 @@
+"""Selects what a publisher publishes."""
+
+from __future__ import annotations
+
+from tideline.contract.patterns import matches
+from tideline.contract.schema import TableSchema, parse_table
+from tideline.settings import PublishSettings
+
+
+class Selection:
+    """The tables, operations and columns of a publisher's settings."""
+
+    def __init__(self, settings: PublishSettings) -> None:
+        self._settings = settings
+        self._tables: dict[str, bool] = {}
+        self.operations = settings.operations
+
+    def has(self, table: str) -> bool:
+        """Return whether events of ``table`` are published."""
+        if table not in self._tables:
+            include, exclude = self._settings.tables, self._settings.exclude_tables
+            self._tables[table] = matches(parse_table(table), include, exclude)
+        return self._tables[table]
+
+    def columns(self, schema: TableSchema) -> tuple[str, ...]:
+        """Return the columns of an event's row, in the order of the schema: the key's among
+        them."""
+        chosen = self._settings.columns.get(schema.table)
+        if chosen is None:
+            return schema.column_names
+        wanted = {*chosen, *schema.key}
+        return tuple(name for name in schema.column_names if name in wanted)

@@ -1,0 +1,1 @@
+"""The common behaviour of long-running programs: stopping on signals, and printable log lines."""
