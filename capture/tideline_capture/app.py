@@ -15,6 +15,7 @@ from tideline.contract.errors import Misconfigured, SourceLost, Unavailable
 from tideline.contract.schema import parse_table
 from tideline.contract.steps import StepKind
 from tideline.programs.logs import keep_to_lines, log_retries
+from tideline.programs.points import OnPoint, pass_by
 from tideline.programs.stopping import stop_on_signals, unless_stopped
 from tideline.redis_client import connect
 from tideline.settings import Control, Settings, Store
@@ -29,7 +30,6 @@ from tideline_capture.health import health_of, limit_of
 from tideline_capture.leadership import Candidate, Lead
 from tideline_capture.live import LiveSettings, SettingsFile
 from tideline_capture.metrics import Metrics
-from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.queue import TIMEOUT_S, RequestQueue
 from tideline_capture.runtime import CaptureSession, Ended, WorkerRuntime
 from tideline_capture.sources.base import Source

@@ -14,9 +14,9 @@ import structlog
 from tideline.contract.errors import Unavailable
 from tideline.contract.request import Answer
 from tideline.control import WorkerStatus
+from tideline.programs.points import OnPoint, pass_by
 from tideline.system import Queue, System
 from tideline_capture.core.events import Arrival
-from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.queue import MESSAGES_MAX, RequestQueue
 
 _POLL_S = 0.1

@@ -18,6 +18,7 @@ from tideline.contract.errors import Unavailable
 from tideline.contract.open_state import OpenState
 from tideline.contract.position import SourcePosition
 from tideline.contract.schema import TableSchema
+from tideline.programs.points import OnPoint
 from tideline.settings import Capture
 from tideline.store.chain import Chain, ManifestEntry
 from tideline.system import Event, Queue, System
@@ -29,7 +30,6 @@ from tideline_capture.core.worker import Worker
 from tideline_capture.health import Health
 from tideline_capture.live import LiveSettings
 from tideline_capture.metrics import Metrics
-from tideline_capture.points import OnPoint
 from tideline_capture.source_threads import Dumpers, Found, Watcher
 from tideline_capture.sources.base import LogReader, Source
 from tideline_capture.sources.watermark_key import WatermarkKey

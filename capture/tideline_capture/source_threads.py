@@ -12,6 +12,7 @@ from functools import partial
 
 from tideline.contract.errors import TidelineError, Unavailable
 from tideline.contract.position import SourcePosition
+from tideline.programs.points import OnPoint
 from tideline.settings import Capture
 from tideline.system import Empty, Queue, System
 from tideline_capture.core.chunks import (
@@ -22,7 +23,6 @@ from tideline_capture.core.chunks import (
     WatermarksWritten,
 )
 from tideline_capture.core.facts import CatalogRound, Snapshot, SourceLoad
-from tideline_capture.points import OnPoint
 from tideline_capture.sources.base import ChunkReader, FetchedChunk, Source
 from tideline_capture.sources.watermark_key import WatermarkKey
 

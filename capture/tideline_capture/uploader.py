@@ -29,6 +29,7 @@ from tideline.contract.manifest import (
 from tideline.contract.open_state import OpenState
 from tideline.contract.part import DUMPED
 from tideline.contract.schema import TableId, TableSchema, parse_table
+from tideline.programs.points import OnPoint, pass_by
 from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import ObjectStore
 from tideline.system import Empty, Queue, System
@@ -37,7 +38,6 @@ from tideline_capture.core.segment import PartialFlush, Segment, VerificationRow
 from tideline_capture.health import Health
 from tideline_capture.leadership import Lead
 from tideline_capture.manifests import Manifests
-from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.segments import encode_parts, encode_verification_part
 
 _PUTS_AT_ONCE = 8

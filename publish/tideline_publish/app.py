@@ -10,6 +10,7 @@ from tideline.contract.errors import Unavailable
 from tideline.contract.publishing import ChainPosition
 from tideline.planner.consumers import register_publisher
 from tideline.programs.logs import keep_to_lines, log_retries
+from tideline.programs.points import OnPoint, pass_by
 from tideline.programs.stopping import stop_on_signals
 from tideline.settings import PublishSettings, Settings
 from tideline.store.chain import Chain
@@ -28,12 +29,19 @@ _BACKOFF_S = (0.2, 5.0)
 log = structlog.get_logger("tideline.publisher")
 
 
-def run_publisher(settings: Settings, name: str, *, until_idle_s: float | None = None) -> None:
+def run_publisher(
+    settings: Settings,
+    name: str,
+    *,
+    until_idle_s: float | None = None,
+    on_point: OnPoint = pass_by,
+) -> None:
     """Publish until a stop signal, or for ``until_idle_s`` there was nothing to publish; then what
     was read is durable at the output.
 
     Raises Fenced when another worker took over, Misconfigured for settings that cannot be, and
-    CorruptData for a chain or parts that are not as they should be.
+    CorruptData for a chain or parts that are not as they should be. ``on_point`` is called at named
+    points, for fault tests.
     """
     chosen = settings.publisher(name)
     keep_to_lines()
@@ -41,7 +49,7 @@ def run_publisher(settings: Settings, name: str, *, until_idle_s: float | None =
     log_retries(system.monotonic)
     stopping = system.event()
     stop_on_signals(stopping)
-    _Program(settings, name, chosen, stopping, system).run(until_idle_s)
+    _Program(settings, name, chosen, stopping, system, on_point).run(until_idle_s)
 
 
 class _Program:
@@ -54,7 +62,9 @@ class _Program:
         chosen: PublishSettings,
         stopping: Event,
         system: System,
+        on_point: OnPoint,
     ) -> None:
+        self._on_point = on_point
         self._settings, self._name, self._chosen = settings, name, chosen
         self._stopping, self._system = stopping, system
         self._store = open_store(settings.store)
@@ -98,7 +108,13 @@ class _Program:
             event_format = FORMATS[self._chosen.format]()
             feed = ChainFeed(self._store, self._chain, event_format, selection, position)
             publisher = Publisher(
-                self._chosen, feed, output, self._lead, self._stopping, self._system
+                self._chosen,
+                feed,
+                output,
+                self._lead,
+                self._stopping,
+                self._system,
+                self._on_point,
             )
             publisher.run(until_idle_s)
         finally:

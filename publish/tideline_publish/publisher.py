@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import structlog
-
 from tideline.contract.publishing import ChainPosition
+from tideline.programs.points import OnPoint, pass_by
 from tideline.settings import PublishSettings
 from tideline.system import Event, System
 from tideline_publish.events import EventBatch
@@ -16,8 +15,6 @@ from tideline_publish.outputs.base import Output
 
 LOGGED_EVERY_S = 1.0
 """The log of positions grows no faster: behind a position that only it has, events come again."""
-
-log = structlog.get_logger("tideline.publisher")
 
 
 @dataclass(slots=True)
@@ -39,7 +36,9 @@ class Publisher:
         lead: PublisherLead,
         stopping: Event,
         system: System,
+        on_point: OnPoint = pass_by,
     ) -> None:
+        self._on_point = on_point
         self._settings = settings
         self._feed = feed
         self._output = output
@@ -82,6 +81,8 @@ class Publisher:
         self._output.write(batch.events)
         size = sum(len(event.value) for event in batch.events)
         self._waiting_bytes += size
+        if batch.events:
+            self._on_point("after-write")
         self.published.events += len(batch.events)
         self.published.bytes += size
         return bool(batch.events)
@@ -97,6 +98,7 @@ class Publisher:
         self._output.settle(position)
         self._settled, self._settled_at = position, self._system.monotonic()
         self._waiting_bytes = 0
+        self._on_point("after-settle")
         if not self._output.keeps_position and self._lead.silent_s >= LOGGED_EVERY_S:
             self._log()
 
@@ -109,3 +111,4 @@ class Publisher:
 
     def _log(self) -> None:
         self._lead.append(self._settled)
+        self._on_point("after-log")

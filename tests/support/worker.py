@@ -36,6 +36,7 @@ from tideline_capture.sources.postgres.snapshot.copy import CopiedRows
 from tideline_capture.sources.postgres.snapshot.fence import Fence
 from tideline_console.capture import followed
 from tideline_console.errors import exit_code, report
+from tideline_publish.app import run_publisher
 
 HANG = -1
 
@@ -47,7 +48,8 @@ class Errand:
     point, at which it sends itself that one when it next gets there; or `HANG` and a point, at
     which the thread that gets there stays for ever. ``put_s``: how long each write to the store
     takes. ``blind``: without the rule that a chunk must see all that the log had before its low
-    watermark, which shows what that rule is for. ``kinds``: the sources that the test knows."""
+    watermark, which shows what that rule is for. ``kinds``: the sources that the test knows.
+    ``publisher``: it publishes, under this name, and does not capture."""
 
     config: Path
     points: Path
@@ -58,6 +60,7 @@ class Errand:
     blind: bool = False
     put_s: float = 0.0
     kinds: tuple[SourceKind, ...] = ()
+    publisher: str | None = None
 
 
 class Points:
@@ -109,6 +112,11 @@ def work(errand: Errand) -> None:
     vars(app)["open_store"] = lambda store: _WatchedStore(store, points, errand.put_s)
     try:
         settings = load_settings(errand.config)
+        if errand.publisher is not None:
+            run_publisher(
+                settings, errand.publisher, until_idle_s=errand.until_idle_s, on_point=points
+            )
+            return
         run_worker(
             settings,
             file=followed(errand.config),

@@ -17,11 +17,11 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from tideline.contract.schema import TableSchema
+from tideline.programs.points import OnPoint
 from tideline_capture.arrow_types import overflowed_columns
 from tideline_capture.core.chunks import Chunk, ChunkFailed, ChunkOrder, ChunkRead
 from tideline_capture.core.events import WatermarkKind
 from tideline_capture.core.facts import Snapshot, TableFacts
-from tideline_capture.points import OnPoint
 from tideline_capture.sources.decoded import no_rows
 from tideline_capture.sources.streams import Streams
 

@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from tideline.contract.errors import Misconfigured
+from tideline.programs.points import OnPoint, pass_by
 from tideline.settings import Settings
 from tideline.settings.source_kinds import SOURCE_KINDS, SourceKind
-from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.sources.administration import Administration
 from tideline_capture.sources.base import Source
 

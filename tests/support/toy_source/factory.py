@@ -7,8 +7,8 @@ from contextlib import closing
 from tests.support.toy_source.source import ToySource, connect
 from tideline.contract.patterns import matches
 from tideline.contract.schema import parse_table
+from tideline.programs.points import OnPoint
 from tideline.settings import Settings, SourceSettings
-from tideline_capture.points import OnPoint
 from tideline_capture.sources.administration import Administration, AssessedTable
 
 

@@ -21,12 +21,12 @@ from tideline.contract.manifest import Manifest
 from tideline.contract.patterns import matches
 from tideline.contract.position import PostgresPosition, SourceIdentity, SourcePosition
 from tideline.contract.schema import TableSchema, parse_table
+from tideline.programs.points import OnPoint
 from tideline.settings import Settings, SourceSettings
 from tideline_capture.arrow_types import arrow_type
 from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
 from tideline_capture.core.events import WatermarkKind
 from tideline_capture.core.facts import Snapshot, SourceLoad, TableFacts
-from tideline_capture.points import OnPoint
 from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.chunks import (
     GONE,

@@ -23,10 +23,16 @@ from tideline.contract import layout
 from tideline.contract.errors import CorruptData, Unavailable
 from tideline.contract.manifest import Manifest, Part
 from tideline.contract.plan import Plan
+from tideline.contract.publishing import ChainPosition, PublisherEntry
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt, encode_receipt
-from tideline.planner.consumers import known_consumers, register_warehouse
+from tideline.planner.consumers import (
+    known_consumers,
+    register_publisher,
+    register_warehouse,
+)
 from tideline.planner.garbage import Fate, Found, Garbage
 from tideline.store.objects import ObjectStore
+from tideline.store.publisher_log import PublisherLog
 
 pytestmark = pytest.mark.usefixtures("blocks_of_ten")
 
@@ -145,6 +151,29 @@ def test_every_consumer_must_have_applied_it(case: Case, tmp_path: Path) -> None
     assert case.removed() == set()
     shutil.copytree(tmp_path / "warehouse", tmp_path / "second")
     assert case.removed() == case.old
+
+
+def test_what_a_publisher_has_not_published_stays(case: Case) -> None:
+    settings = case.history.settings
+    register_publisher(settings, case.store, "events")
+    register_publisher(settings, case.store, "events")
+    assert "the publisher events" in [one.name for one in known_consumers(settings, case.store)]
+    assert case.removed() == set()
+    log = PublisherLog(case.store, "shop", "events")
+    for number, at in enumerate((5, 34), 1):
+        position = ChainPosition("one", at, at)
+        log.append(PublisherEntry("events", number, "a", position, 0))
+        case.collect()
+        gone = case.old - case.objects()
+        assert gone == {p.key for p in case.parts if p.key in case.old and p.last_seq <= at}
+
+
+def test_a_publisher_of_another_chain_has_published_nothing(case: Case) -> None:
+    register_publisher(case.history.settings, case.store, "events")
+    position = ChainPosition("another", 34, 34)
+    entry = PublisherEntry("events", 1, "a", position, 0)
+    PublisherLog(case.store, "shop", "events").append(entry)
+    assert case.removed() == set()
 
 
 def test_a_planner_puts_itself_on_record(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from tideline.programs.points import OnPoint
 from tideline.settings import Settings
 from tideline.settings.sources.mysql import MysqlSection
-from tideline_capture.points import OnPoint
 from tideline_capture.sources.administration import Administration
 from tideline_capture.sources.mysql.assessment import assess
 from tideline_capture.sources.mysql.removal import removals

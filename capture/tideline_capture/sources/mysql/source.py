@@ -13,9 +13,9 @@ from tideline.contract.errors import SourceLost
 from tideline.contract.manifest import Manifest
 from tideline.contract.position import MysqlPosition, SourceIdentity, SourcePosition
 from tideline.contract.schema import TableId
+from tideline.programs.points import OnPoint, pass_by
 from tideline.settings import Settings
 from tideline.settings.sources.mysql import MysqlSection
-from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.finding import START_OVER, Finding
 from tideline_capture.sources.key_configuration import key_configurations_of

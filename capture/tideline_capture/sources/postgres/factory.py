@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from tideline.programs.points import OnPoint
 from tideline.settings import Settings
-from tideline_capture.points import OnPoint
 from tideline_capture.sources.administration import Administration
 from tideline_capture.sources.postgres.assessment import assess
 from tideline_capture.sources.postgres.removal import removals

@@ -20,8 +20,8 @@ from tideline.contract.position import (
     parse_lsn,
 )
 from tideline.contract.schema import TableId, parse_table
+from tideline.programs.points import OnPoint, pass_by
 from tideline.settings import Settings
-from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.finding import START_OVER, Finding
 from tideline_capture.sources.key_configuration import key_configurations_of

@@ -24,10 +24,10 @@ from pymysql.constants import ER
 
 from tideline.contract.errors import InvariantBroken, Misconfigured
 from tideline.contract.schema import TableSchema, parse_table
+from tideline.programs.points import OnPoint, pass_by
 from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
 from tideline_capture.core.events import WatermarkKind
 from tideline_capture.core.facts import Snapshot
-from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.sources.chunks import GONE, SourceChunk, WatermarkedChunkReader, is_last
 from tideline_capture.sources.key_configuration import KeyConfigurations, default_key
 from tideline_capture.sources.mysql.catalog.problems import Policy

@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 
 from tideline.contract.errors import InvariantBroken, Unavailable
 from tideline.contract.schema import TableSchema, parse_table
+from tideline.programs.points import OnPoint, pass_by
 from tideline_capture.core.chunks import ChunkFailed, ChunkOrder
 from tideline_capture.core.events import WatermarkKind
 from tideline_capture.core.facts import Snapshot
-from tideline_capture.points import OnPoint, pass_by
 from tideline_capture.sources.chunks import (
     GONE,
     SourceChunk,

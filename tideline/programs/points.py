@@ -1,4 +1,4 @@
-"""Named points of the worker, at which fault tests stop or kill it.
+"""Named points of a program, at which fault tests stop or kill it.
 
 The product calls ``on_point(name)`` where what is durable, or visible to others, has just changed
 or is about to; outside of tests that is `pass_by`. No point lies in a loop over rows.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 OnPoint = Callable[[str], None]
-"""A callback, called from any of the worker's threads."""
+"""A callback, called from any of the program's threads."""
 
 
 def pass_by(name: str) -> None:

@@ -1,0 +1,28 @@
+"""The servers of outputs, one of each for the whole run."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.services.kafka import KafkaServer
+from tests.publish.outputs import FilesCase, KafkaCase, OutputCase
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """One broker. Tests that stop or kill it have their own."""
+    with KafkaServer(tmp_path_factory.mktemp("kafka")) as server:
+        yield server
+
+
+@pytest.fixture(params=["files", "kafka", "kafka without transactions"])
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> OutputCase:
+    """Each of the outputs."""
+    if request.param == "files":
+        return FilesCase(tmp_path / f"events-{uuid.uuid4().hex[:8]}")
+    server: KafkaServer = request.getfixturevalue("kafka")
+    return KafkaCase(server, transactions=request.param == "kafka")
