@@ -67,7 +67,22 @@ def metrics(status: Status, watch: FreshnessWatch) -> str:
         last.labels(status.pipeline).set(watch.runs[-1].ended_us / 1_000_000)
     if status.merger is not None:
         _merger(gauge, status.merger)
+    _publishers(gauge, status)
     return generate_latest(registry).decode()
+
+
+def _publishers(gauge: Callable[..., Gauge], status: Status) -> None:
+    for name, text, value in (
+        ("publisher_up", "1 while a worker publishes", lambda one: one.state == "publishing"),
+        ("publisher_events", "Events published in its life", lambda one: one.events),
+        ("publisher_waiting_changes", "Changes behind its position", lambda one: one.waiting),
+        ("publisher_lag_seconds", "How old what is published is", lambda one: one.lag_s),
+    ):
+        made = gauge(name, text, "publisher")
+        for one in status.publishers:
+            found = value(one)
+            if found is not None:
+                made.labels(status.pipeline, one.name).set(found)
 
 
 def _merger(gauge: Callable[[str, str], Gauge], merger: MergerStatus) -> None:
