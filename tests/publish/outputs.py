@@ -17,10 +17,14 @@ from tests.fixtures.publishing import Read
 
 class OutputCase(Protocol):
     """An output of one test. ``once``: each event is there once, whatever was killed; else some may
-    be there again. ``order_of_all``: events of all rows are in one order."""
+    be there again. ``order_of_all``: events of all rows are in one order. ``cuts``: one that is
+    moved back removes what it had behind that place."""
 
-    once: bool
     order_of_all: bool
+    cuts: bool
+
+    @property
+    def once(self) -> bool: ...
 
     def settings(self) -> dict[str, Any]:
         """The publisher's settings."""
@@ -38,6 +42,7 @@ class FilesCase:
     folder: Path
     once: bool = True
     order_of_all: bool = True
+    cuts: bool = True
 
     def settings(self) -> dict[str, Any]:
         return {"output": "files", "files": {"folder": str(self.folder), "file_bytes_max": 2_000}}
@@ -62,6 +67,7 @@ class KafkaCase:
     server: KafkaServer
     transactions: bool
     order_of_all: bool = False
+    cuts: bool = False
     prefix: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:8]}")
 
     @property

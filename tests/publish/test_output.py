@@ -17,7 +17,9 @@ from tests.fixtures.parts import Emptied, Event, History, Row, Shaped, schema_of
 from tests.fixtures.publishing import NAME, Read, config_of, published
 from tests.publish.outputs import OutputCase
 from tideline.contract.publishing import PublisherEntry
+from tideline.settings import load_settings
 from tideline.store.publisher_log import PublisherLog
+from tideline_publish import control
 
 TABLES = ("public.orders", 'public."Order Items"')
 QUICK = {"poll_interval_s": 0.01, "heartbeat_s": 0.2, "takeover_after_s": 1.0}
@@ -184,3 +186,23 @@ def test_a_passive_worker_goes_on_where_the_active_one_died(rig: Rig) -> None:
     poll("it is published", rig.is_published)
     second.terminate()
     rig.check()
+
+
+def test_a_paused_one_waits_and_a_moved_one_goes_on_from_there(rig: Rig) -> None:
+    settings = load_settings(rig.config)
+    worker = rig.worker()
+    rig.commit(2)
+    poll("it is published", rig.is_published)
+    control.pause(settings, NAME, paused=True)
+    worker.wait_output("a command has moved or paused the publisher")
+    published_before = rig.output.events()
+    rig.commit(2)
+    worker.wait_output("is paused")
+    assert rig.output.events() == published_before
+    control.pause(settings, NAME, paused=False)
+    poll("it is published", rig.is_published)
+    rig.check()
+    again = len(published(rig.history)) + (0 if rig.output.cuts else len(published(rig.history)))
+    control.move(settings, NAME, "beginning")
+    poll("it is all there again", lambda: len(rig.output.events()) == again)
+    worker.terminate()

@@ -32,8 +32,8 @@ class PublisherState(StrEnum):
 class PublisherStatus(msgspec.Struct, frozen=True):
     """A publisher. ``seq``: all changes up to it are published; ``waiting``: how many are captured
     behind it. ``lag_s``: the age of what is published, by this machine's clock, as a table's.
-    ``events``: published in its life; ``per_s``: lately. ``writer`` logged last, at ``logged_at_us``.
-    What is not known is None."""
+    ``events``: published in its life; ``per_s``: lately. ``writer`` logged last, at
+    ``logged_at_us``. What is not known is None."""
 
     name: str
     output: str
