@@ -117,6 +117,7 @@ class KilledMerges:
             self._check(left)
             for one in self._running():
                 self.dataset.front.jobs.finish(one)
+            left |= self._staged()  # Of the one that died, which was making it.
             self._check(left)
             if not killed:
                 assert not left, "a merge that ended has removed what it staged"
