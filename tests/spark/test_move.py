@@ -93,7 +93,7 @@ def test_a_table_moves_with_all_that_it_holds(
 
 
 @pytest.mark.timeout(1_200)
-@pytest.mark.parametrize(("held", "to"), [*DIRECTIONS, *in_the_long_run(BY_BIGQUERY, but=2)])
+@pytest.mark.parametrize(("held", "to"), [*DIRECTIONS, *in_the_long_run(BY_BIGQUERY, but=1)])
 def test_killed_at_every_point_with_merges_between(
     tmp_path: Path, request: pytest.FixtureRequest, spark: SparkSession, held: str, to: str
 ) -> None:
