@@ -44,6 +44,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "psycopg2": ("postgres",),
     "pymysql": ("mysql",),
     "pymysqlreplication": ("mysql",),
+    "confluent_kafka": ("kafka",),
     "pyspark": ("spark",),
     "botocore": ("aws",),
     "pyiceberg": ("iceberg",),

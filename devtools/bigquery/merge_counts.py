@@ -21,12 +21,13 @@ KINDS = {
 def counting(merge: Any, name: str, text: Callable[[Any], str]) -> str:
     """Return the query; ``name`` is the alias of the target, ``text`` returns a node's SQL. Its one
     row has the counts in the order of `KINDS`."""
-    target = f"(SELECT *, 1 AS _tideline_row FROM {text(merge.target_path)}) AS `{name}`"
+    # No asterisk: of a table that was altered its emulator puts the former columns in its place.
+    target = f"{text(merge.target_path)} AS `{name}`"
     source, condition = text(merge.table_expression), text(merge.merge_condition)
     rows = {
         _MATCH.MATCHED: f"{target} INNER JOIN {source} ON ({condition})",
         _MATCH.NOT_MATCHED_BY_TARGET: (
-            f"{source} LEFT JOIN {target} ON ({condition}) WHERE `{name}`._tideline_row IS NULL"
+            f"{source} WHERE NOT EXISTS(SELECT 1 FROM {target} WHERE ({condition}))"
         ),
         _MATCH.NOT_MATCHED_BY_SOURCE: (
             f"{target} WHERE NOT EXISTS(SELECT 1 FROM {source} WHERE ({condition}))"

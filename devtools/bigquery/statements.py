@@ -25,11 +25,11 @@ _MATCHED = enums.ASTMergeWhenClauseEnums.MATCHED
 _BY_SOURCE = enums.ASTMergeWhenClauseEnums.NOT_MATCHED_BY_SOURCE
 _UPDATE = enums.ASTMergeActionEnums.UPDATE
 _GUARD = (
-    "SELECT ERROR('{message}') FROM (SELECT 1 FROM"
-    " (SELECT *, ROW_NUMBER() OVER () AS _tideline_row FROM {target}) AS {name}"
+    "SELECT ERROR('{message}') FROM (SELECT 1 FROM {target} AS {name}"
     " INNER JOIN {source} ON ({condition}) WHERE {used}"
-    " GROUP BY {name}._tideline_row HAVING COUNT(*) > 1 LIMIT 1)"
+    " GROUP BY {name}.rowid HAVING COUNT(*) > 1 LIMIT 1)"
 )
+"""Of DuckDB, which numbers a table's rows. It has no asterisk: see `merge_counts`."""
 _ASSERTION = "SELECT ERROR({message}) FROM (SELECT 1) WHERE NOT IFNULL(({wanted}), FALSE)"
 
 

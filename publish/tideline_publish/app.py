@@ -23,7 +23,7 @@ from tideline_publish.lead import PublisherLead
 from tideline_publish.outputs.registry import OUTPUTS
 from tideline_publish.publisher import Publisher
 from tideline_publish.selection import Selection
-from tideline_publish.start import Start
+from tideline_publish.start import StartPlace
 
 _BACKOFF_S = (0.2, 5.0)
 
@@ -68,7 +68,7 @@ class _Program:
         self._on_point = on_point
         self._settings, self._name, self._chosen = settings, name, chosen
         self._stopping, self._system = stopping, system
-        self._start = Start.parse(chosen.start)
+        self._start = StartPlace.parse(chosen.start)
         self._store = open_store(settings.store)
         self._chain = Chain(self._store, settings.pipeline, system)
         writer = f"{socket.gethostname()}-{system.new_id()[:12]}"

@@ -18,7 +18,7 @@ from tideline.system import RealSystem, System
 from tideline_publish.feed import ChainFeed
 from tideline_publish.formats.registry import FORMATS
 from tideline_publish.selection import Selection
-from tideline_publish.start import Start
+from tideline_publish.start import StartPlace
 
 _TRIES = 20
 """Its worker appends, too: of two that append one is repeated."""
@@ -26,8 +26,9 @@ _TRIES = 20
 
 @dataclass(slots=True)
 class Preview:
-    """What a publisher would publish now: ``events`` by table and operation, ``largest`` the bytes
-    of a table's largest event. ``from_seq`` and ``to_seq``: the changes that were read."""
+    """The events that a publisher would publish now: ``events`` by table and operation, ``largest``
+    the bytes of a table's largest event. ``from_seq`` and ``to_seq``: the changes that were
+    read."""
 
     from_seq: int
     to_seq: int
@@ -43,10 +44,10 @@ def pause(settings: Settings, name: str, *, paused: bool) -> PublisherEntry:
 
 
 def move(settings: Settings, name: str, to: str) -> PublisherEntry:
-    """Have a publisher go on from the place ``to`` (`Start`); return the entry. What is behind that
-    place is published again, what is before it never."""
+    """Have a publisher go on from the place ``to`` (`StartPlace`); return the entry. What is behind
+    that place is published again, what is before it never."""
     chain = Chain(open_store(settings.store), settings.pipeline)
-    found = Start.parse(to).find(chain)
+    found = StartPlace.parse(to).find(chain)
 
     def moved(entry: PublisherEntry) -> PublisherEntry:
         return replace(entry, position=replace(found, epoch=entry.position.epoch + 1))
@@ -61,7 +62,7 @@ def preview(settings: Settings, name: str) -> Preview:
     store = open_store(settings.store)
     chain = Chain(store, settings.pipeline)
     entry = PublisherLog(store, settings.pipeline, name).newest()
-    position = Start.parse(chosen.start).find(chain) if entry is None else entry.position
+    position = StartPlace.parse(chosen.start).find(chain) if entry is None else entry.position
     event_format = FORMATS[chosen.format]()
     feed = ChainFeed(store, chain, event_format, Selection(chosen), position)
     found = Preview(position.seq + 1, position.seq)
@@ -104,5 +105,5 @@ def _append(
 
 def _first(settings: Settings, name: str, chain: Chain, system: System) -> PublisherEntry:
     """Return the entry before the first one, of a publisher that never ran."""
-    start = Start.parse(settings.publisher(name).start).find(chain)
+    start = StartPlace.parse(settings.publisher(name).start).find(chain)
     return PublisherEntry(name, 0, "", start, system.wall_us())

@@ -18,7 +18,7 @@ _FORMS = "beginning, now, sequence:N, manifest:N or time:2026-11-28T16:00:00Z"
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartPlace:
     """A place: ``kind`` is its first word, ``number`` a sequence, a manifest or µs since 1970."""
 
     kind: str

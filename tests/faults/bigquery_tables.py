@@ -73,7 +73,7 @@ class BigQueryTables:
         with front.turn:
             made = f"{self.name}_{uuid.uuid4().hex[:8]}"
             self._make(made)
-            modified = {name: self._modified(name) for name in self._names()}
+            modified = {name: self._modified(name) for name in self.names()}
             for name in modified:
                 self._copy(self.name, made, name)
             self.images[folder] = BigQueryImage(made, front.jobs.known(), modified)
@@ -100,7 +100,8 @@ class BigQueryTables:
         status, text = self.fixture.front.emulator.send("POST", _DATASETS, body)
         assert status == 200, text
 
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
+        """The tables of the dataset, of all kinds."""
         path = f"{_DATASETS}/{self.name}/tables?maxResults=1000"
         status, text = self.fixture.front.emulator.send("GET", path)
         tables = json.loads(text).get("tables", []) if status == 200 else []
@@ -118,7 +119,7 @@ class BigQueryTables:
     def _rows(self, table: str, image: Path | None) -> list[dict[str, Any]]:
         dataset = self.name
         if image is None:
-            there = table in self._names()
+            there = table in self.names()
         else:
             dataset, there = self.images[image].dataset, table in self.images[image].modified
         if not there:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -24,8 +24,9 @@ from pydantic import SecretStr
 from tests.faults.camera import Watched
 from tests.faults.every_mode import EveryMode
 from tests.faults.s3_faults import Kind, Request
-from tests.fixtures.parts import table_format
+from tests.fixtures.parts import History, table_format
 from tests.fixtures.settings import as_toml
+from tideline.settings import Warehouse
 
 _REPOSITORY = Path(__file__).parents[2]
 _PROGRAM = "from tideline_console.app import app; app()"
@@ -67,6 +68,23 @@ class AtJob:
         return f"{self.when} job {self.nth}"
 
 
+@dataclass(frozen=True, slots=True)
+class AtWrite:
+    """The ``nth`` request for a job, a table or a dataset of BigQuery's, of ``jobs`` alone; before
+    its effect, or after it and before its answer."""
+
+    when: Literal["before", "after"]
+    nth: int
+    jobs: bool = False
+
+    def meets(self, request: Any) -> bool:
+        """Whether it is such a request, a `Call` of the stand-in's."""
+        return not self.jobs or request.job_id is not None
+
+    def __str__(self) -> str:
+        return f"{self.when} {'job' if self.jobs else 'request'} {self.nth}"
+
+
 def entry_or_deletion(request: Request) -> bool:
     """Whether it creates an entry of a table's log, or removes objects."""
     return request.kind == "delete" or (request.kind == "create" and "/_delta_log/" in request.key)
@@ -100,7 +118,7 @@ def kill_soon(words: Sequence[str], tables: EveryMode, config: Path, random_: Ra
 
 def kill_at(
     line: Sequence[str],
-    at: At | AtJob,
+    at: At | AtJob | AtWrite,
     faults: Watched,
     environment: dict[str, str] | None = None,
 ) -> bool:
@@ -128,8 +146,17 @@ def kill_at(
 
 def config_of(tables: EveryMode, **access: str) -> Path:
     """The settings file of a command; ``access`` is laid over that of the place."""
-    settings = tables.history.settings
-    place: dict[str, Any] = {
+    path = tables.root.parent / "tideline.toml"
+    return config_for(path, tables.history, tables.place, tables.settings, **access)
+
+
+def config_for(
+    path: Path, history: History, place: Warehouse | None, tables: Mapping[str, Any], **access: str
+) -> Path:
+    """Write the settings file of a command for the chain of ``history``, whose tables are in
+    ``place``; ``tables`` are its sections of tables. Return ``path``."""
+    settings = history.settings
+    known: dict[str, Any] = {
         name: value.get_secret_value() if isinstance(value, SecretStr) else value
         for name, value in settings.store.access().items()
         if value is not None
@@ -137,13 +164,12 @@ def config_of(tables: EveryMode, **access: str) -> Path:
     values = {
         "pipeline": settings.pipeline,
         "source": {"url": "postgresql://nobody@127.0.0.1:1/shop"},
-        "store": {"url": settings.store.url, **place, **access},
-        "warehouse": {"url": settings.warehouse.url, **table_format(tables.place)},
+        "store": {"url": settings.store.url, **known, **access},
+        "warehouse": {"url": settings.warehouse.url, **table_format(place)},
         "merge": {"driver_memory": "1g"},
         "maintain": {"small_files_min": 2},
-        "tables": tables.settings,
+        "tables": tables,
     }
-    path = tables.root.parent / "tideline.toml"
     path.write_text(as_toml(values))
     return path
 

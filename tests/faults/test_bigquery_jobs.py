@@ -3,6 +3,9 @@ same words of what must hold."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +15,13 @@ from devtools.bigquery.faults import Call
 from tests.faults.bigquery_tables import BigQueryTables
 from tests.faults.camera import Through
 from tests.faults.deaths_of_merges import die_anywhere
-from tests.faults.every_mode import EveryMode
+from tests.faults.every_mode import NOW, EveryMode
 from tests.faults.jobs import Jobs, unique
-from tests.faults.kills import AtJob, command, config_of, kill_at
+from tests.faults.kills import AtJob, AtWrite, command, config_of, kill_at
 from tests.faults.races import race_merges
+from tests.faults.shared_spark import shared_command, shared_environment
+from tideline.warehouse.bigquery.log import read_log
+from tideline.warehouse.bigquery.names import name_of, target_of_staged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,3 +78,106 @@ def test_a_merge_is_killed_and_the_next_run_ends_right(
     assert kill_at(command(("merge",), config_of(tables)), at, dataset.front)
     jobs.merge(unique("again"))
     tables.check()
+
+
+@dataclass
+class KilledMerges:
+    """Merges of one table, each of which is killed at one more of its requests."""
+
+    spark: SparkSession
+    tables: EveryMode
+    dataset: Dataset
+    table: str
+
+    def each(self, prepare: Callable[[], object], *, late: bool) -> int:
+        """Have what `prepare` has left merged by a driver that dies at its first request, and then
+        by one that lives; and so on with the second, until none is left to die at. With ``late``,
+        the driver dies at jobs, which end when the one that lives has ended. Return how many times
+        one died."""
+        jobs = Jobs(self.spark, self.tables)
+        for nth in count(1):
+            prepare()
+            killed = self._kill(nth, late=late)
+            left = self._staged()
+            jobs.merge(unique("again"), self.table)
+            self._check(left)
+            for one in self._running():
+                self.dataset.front.jobs.finish(one)
+            left |= self._staged()  # Of the one that died, which was making it.
+            self._check(left)
+            if not killed:
+                assert not left, "a merge that ended has removed what it staged"
+                return nth - 1
+            self._expire(left)
+        raise AssertionError("a merge has no end")
+
+    def _kill(self, nth: int, *, late: bool) -> bool:
+        """Have a driver merge the table, and die at its ``nth`` request."""
+        front = self.dataset.front
+        if late:
+            for polls in (*[0] * (nth - 1), 2):
+                front.keep_running(polls)
+        line = shared_command(("merge", self.table), config_of(self.tables))
+        at = AtWrite("after", nth, jobs=late)
+        return kill_at(line, at, front, shared_environment(self.spark))
+
+    def _running(self) -> list[str]:
+        known = self.dataset.front.jobs.known().jobs
+        return [name for (_, name), job in known.items() if job.state != "DONE"]
+
+    def _check(self, left: set[str]) -> None:
+        """The table holds what it must, its log is whole, and no rows are staged but those of the
+        one that died, which expire."""
+        self.tables.check(self.table)
+        name = name_of(self.tables.history.target(self.table))
+        log = read_log(self.dataset.client, name)
+        assert [one.version for one in log.commits] == [*range(log.version, -2, -1)]
+        newest = self.dataset.rows(f"SELECT version FROM {name.log.sql} WHERE newest")  # noqa: S608
+        assert newest == [(log.version,)] and log.commits[0].pending is None
+        assert self._staged() <= left
+
+    def _staged(self) -> set[str]:
+        """The tables of staged rows; each must be one that expires."""
+        known = self.dataset.front.jobs.known().jobs.values()
+        makes = [one.configuration.get("query", {}).get("query", "") for one in known]
+        assert self.tables.bigquery is not None
+        found = {one for one in self.tables.bigquery.names() if target_of_staged(one) is not None}
+        for name in found:
+            (sql,) = [one for one in makes if one.startswith("CREATE TABLE") and name in one]
+            assert "expiration_timestamp" in sql
+        return found
+
+    def _expire(self, names: set[str]) -> None:
+        """Remove tables as BigQuery does, once they are a day old."""
+        target = name_of(self.tables.history.target(self.table))
+        for name in names:
+            self.dataset.direct.delete_table(str(target._replace(table=name)))
+
+
+CHANGED = [(False, False), (True, False), (True, True)]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize(("step", "late"), CHANGED)
+def test_a_merge_is_killed_at_each_of_its_requests(
+    spark: SparkSession, tables: EveryMode, dataset: Dataset, step: bool, late: bool
+) -> None:
+    """The driver alone (`shared_spark`), for real: rows that are staged, loaded, looked up, merged
+    and unstaged, with a step of the columns or without."""
+    Jobs(spark, tables).merge("first")
+    killed = KilledMerges(spark, tables, dataset, NOW)
+    times = killed.each(lambda: tables.more(8, step=step), late=late)
+    assert times >= (3 if late else 4), times
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_800)
+def test_a_merge_that_makes_the_table_is_killed_at_each_of_its_requests(
+    spark: SparkSession, tables: EveryMode, dataset: Dataset
+) -> None:
+    """With its dataset and its log."""
+    assert tables.bigquery is not None
+    killed = KilledMerges(spark, tables, dataset, NOW)
+    times = killed.each(tables.bigquery.remove, late=False)
+    assert times >= 8, times

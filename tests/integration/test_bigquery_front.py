@@ -299,6 +299,30 @@ def test_rows_that_a_statement_changed_are_counted(orders: Dataset) -> None:
     assert run(orders, APPLY).num_dml_affected_rows is None
 
 
+def test_a_merge_into_a_table_whose_columns_were_renamed(orders: Dataset) -> None:
+    """Of which its emulator knows the former columns. The rows are counted, and two of a key are
+    refused."""
+    run(orders, "ALTER TABLE {d}.orders RENAME COLUMN name TO title").result()
+    sql = """
+        BEGIN TRANSACTION;
+        MERGE {{d}}.orders AS t USING (SELECT id, ['x'] AS list FROM UNNEST([{ids}]) AS id) AS s
+        ON t.id = s.id
+        WHEN MATCHED AND 'x' IN UNNEST(s.list) THEN DELETE
+        WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id);
+        COMMIT TRANSACTION;
+    """
+    with pytest.raises(exceptions.BadRequest, match=SEVERAL_ROWS):
+        run(orders, sql.format(ids="2, 2")).result()
+    job = run(orders, sql.format(ids="2, 7, 8"))
+    job.result()
+    (merge,) = orders.client.list_jobs(parent_job=job)
+    stats = merge.dml_stats
+    assert (stats.inserted_row_count, stats.updated_row_count, stats.deleted_row_count) == (2, 0, 1)
+    assert orders.rows("SELECT id, title FROM {d}.orders ORDER BY id") == [
+        (3, "gone"), (7, None), (8, None)
+    ]  # fmt: skip
+
+
 def test_a_condition_of_a_script_ends_it(orders: Dataset) -> None:
     count = "ASSERT (SELECT COUNT(*) FROM {d}.orders) = 2 AS 'two orders'"
     run(orders, count).result()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.fixtures.bigquery_place import with_bigquery
-from tests.fixtures.iceberg import use_catalog, with_catalog
+from tests.fixtures.iceberg import use_catalog, with_catalog, with_iceberg
 from tests.fixtures.parts import Emptied, History, Row, Shaped, schema_of
 from tideline.contract.modes import Mode
 from tideline.contract.plan import Plan
@@ -23,6 +23,7 @@ from tideline.planner.targets import live_url
 from tideline.settings import Warehouse
 
 if TYPE_CHECKING:
+    from _pytest.mark.structures import ParameterSet
     from pyspark.sql import SparkSession
 
 T = "public.orders"
@@ -44,6 +45,13 @@ SCHEMA = schema_of(
     ["id"],
 )
 DIRECTIONS = (("delta", "iceberg"), ("iceberg", "delta"))
+BY_BIGQUERY = (("iceberg", "bigquery"), ("bigquery", "delta"))
+
+
+def in_the_long_run(ways: Sequence[tuple[str, str]], *, but: int = 0) -> list[ParameterSet]:
+    """The parameters of ``ways``, which long runs alone take, but for the first ``but`` ones."""
+    marks = [() if at < but else pytest.mark.long for at in range(len(ways))]
+    return [pytest.param(*way, marks=one) for way, one in zip(ways, marks, strict=True)]
 
 
 class Killed(BaseException):
@@ -80,10 +88,20 @@ def history_in(
 def history_by_bigquery(
     root: Path, request: pytest.FixtureRequest, table_format: str, settings: Mapping[str, Any]
 ) -> History:
-    """The same, with places for Delta and, in the emulator, BigQuery."""
-    place = with_bigquery(request, Warehouse(url=(root / "warehouse").as_uri()))
-    place = place.model_copy(update={"format": table_format})
+    """The same, with a place in BigQuery, in the emulator, too."""
+    url = (root / "warehouse").as_uri()
+    place = with_iceberg(request, Warehouse(url=url), root / "catalog.db")
+    place = with_bigquery(request, place).model_copy(update={"format": table_format})
     return History(root, place=place, tables={T: settings})
+
+
+def history_of_formats(
+    root: Path, request: pytest.FixtureRequest, held: str, to: str, settings: Mapping[str, Any]
+) -> History:
+    """A pipeline whose table is made in ``held``, with places for it and for ``to``."""
+    if "bigquery" in (held, to):
+        return history_by_bigquery(root, request, held, settings)
+    return history_in(root, request.getfixturevalue("spark"), held, settings)
 
 
 def eventful(history: History, spark: SparkSession) -> None:

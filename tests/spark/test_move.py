@@ -13,6 +13,7 @@ import pytest
 
 from tests.fixtures.parts import Row, Shaped, schema_of
 from tests.spark.moving import (
+    BY_BIGQUERY,
     DIRECTIONS,
     Mover,
     T,
@@ -22,6 +23,8 @@ from tests.spark.moving import (
     eventful,
     history_by_bigquery,
     history_in,
+    history_of_formats,
+    in_the_long_run,
     keeps,
     properties_at,
     row,
@@ -90,12 +93,12 @@ def test_a_table_moves_with_all_that_it_holds(
 
 
 @pytest.mark.timeout(1_200)
-@pytest.mark.parametrize(("held", "to"), DIRECTIONS)
+@pytest.mark.parametrize(("held", "to"), [*DIRECTIONS, *in_the_long_run(BY_BIGQUERY, but=1)])
 def test_killed_at_every_point_with_merges_between(
-    tmp_path: Path, spark: SparkSession, held: str, to: str
+    tmp_path: Path, request: pytest.FixtureRequest, spark: SparkSession, held: str, to: str
 ) -> None:
     """The old table is merged until the new one takes over, and the new one from then on."""
-    history = history_in(tmp_path, spark, held, keeps(Mode.HISTORY))
+    history = history_of_formats(tmp_path, request, held, to, keeps(Mode.HISTORY))
     eventful(history, spark)
     mover, former = Mover(history, spark, to), url_of(history)
     record = mover.begin()
@@ -146,12 +149,13 @@ def test_killed_at_every_point_with_merges_between(
     keys = {one["id"] for one in dicts_at(spark, record.target)}
     assert keys >= {10, 11, 12, 13}
     assert applied_state(history.settings).tables[T].up_to_date
-    assert rows_at(spark, record.target) == undisturbed(tmp_path / "other", spark, held, (10, 14))
+    assert rows_at(spark, record.target) == undisturbed(tmp_path / "other", spark, (10, 14))
 
 
-def undisturbed(root: Path, spark: SparkSession, held: str, keys: tuple[int, int]) -> list[str]:
-    """The rows of the same table that was never moved, with ``keys`` inserted one after another."""
-    history = history_in(root, spark, held, keeps(Mode.HISTORY))
+def undisturbed(root: Path, spark: SparkSession, keys: tuple[int, int]) -> list[str]:
+    """The rows of the same table, of Delta's, that was never moved, with ``keys`` inserted one
+    after another."""
+    history = history_in(root, spark, "delta", keeps(Mode.HISTORY))
     eventful(history, spark)
     for number, status in zip(range(*keys), ("between", "between", "later", "after"), strict=True):
         history.commit(row("c", number, "new", status))
@@ -161,9 +165,11 @@ def undisturbed(root: Path, spark: SparkSession, held: str, keys: tuple[int, int
 
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize(("held", "to"), DIRECTIONS)
-def test_two_runs_at_once(tmp_path: Path, spark: SparkSession, held: str, to: str) -> None:
+def test_two_runs_at_once(
+    tmp_path: Path, request: pytest.FixtureRequest, spark: SparkSession, held: str, to: str
+) -> None:
     """Both copy, and both have the copy take over, each when neither has committed."""
-    history = history_in(tmp_path, spark, held, keeps(Mode.APPEND))
+    history = history_of_formats(tmp_path, request, held, to, keeps(Mode.APPEND))
     eventful(history, spark)
     before, mover = rows_at(spark, url_of(history)), Mover(history, spark, to)
     record = mover.begin()
@@ -195,10 +201,10 @@ def test_two_runs_at_once(tmp_path: Path, spark: SparkSession, held: str, to: st
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize(("held", "to"), DIRECTIONS)
 def test_a_merge_under_way_does_not_end_in_the_old_table(
-    tmp_path: Path, spark: SparkSession, held: str, to: str
+    tmp_path: Path, request: pytest.FixtureRequest, spark: SparkSession, held: str, to: str
 ) -> None:
     """It began before the new table took over, and commits afterwards."""
-    history = history_in(tmp_path, spark, held, {})
+    history = history_of_formats(tmp_path, request, held, to, {})
     eventful(history, spark)
     mover, former = Mover(history, spark, to), url_of(history)
     record = mover.begin()

@@ -11,7 +11,7 @@ from tests.fixtures.parts import HEARTBEAT_US, History, Row, Shaped, schema_of
 from tests.fixtures.publishing import orders, published
 from tests.support.each import each
 from tideline.contract.errors import Misconfigured
-from tideline_publish.start import Start
+from tideline_publish.start import StartPlace
 
 T = "public.t"
 
@@ -28,7 +28,7 @@ def history(tmp_path: Path) -> History:
 
 def behind(history: History, text: str) -> list[int]:
     """The sequences of the events behind a place."""
-    position = Start.parse(text).find(history.chain)
+    position = StartPlace.parse(text).find(history.chain)
     return [seq for seq, _ in orders(published(history, position))]
 
 
@@ -56,8 +56,8 @@ def test_behind_a_time_nothing_that_is_later_is_left_out(history: History) -> No
 
 
 def test_a_time_without_a_zone_is_utc() -> None:
-    assert Start.parse("time:1970-01-01T00:00:01").number == 1_000_000
-    assert Start.parse("time:1970-01-01T01:00:01+01:00").number == 1_000_000
+    assert StartPlace.parse("time:1970-01-01T00:00:01").number == 1_000_000
+    assert StartPlace.parse("time:1970-01-01T01:00:01+01:00").number == 1_000_000
 
 
 @each(
@@ -66,16 +66,16 @@ def test_a_time_without_a_zone_is_utc() -> None:
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(Misconfigured) as error:
-        Start.parse(text)
+        StartPlace.parse(text)
     assert "sequence:N" in str(error.value.hint)
 
 
 def test_what_the_chain_has_not_is_refused(history: History) -> None:
     for text in ("manifest:6", "sequence:10"):
         with pytest.raises(Misconfigured, match="the chain ends at"):
-            Start.parse(text).find(history.chain)
+            StartPlace.parse(text).find(history.chain)
 
 
 def test_without_a_chain_there_is_no_place(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="nothing is captured yet"):
-        Start.parse("now").find(History(tmp_path).chain)
+        StartPlace.parse("now").find(History(tmp_path).chain)
