@@ -50,6 +50,26 @@ class InitOptions:
         Path | None,
         typer.Option(help="A file that holds the source's password.", show_default=False),
     ] = None
+    format: Annotated[
+        str | None, typer.Option(help="Of the tables: delta, iceberg or bigquery.")
+    ] = None
+    catalog: Annotated[
+        str | None,
+        typer.Option(
+            help="The catalog of Iceberg tables, without credentials: postgresql://host/database,"
+            " sqlite:////absolute/path.db or https://host.",
+            show_default=False,
+        ),
+    ] = None
+    catalog_user: Annotated[
+        str | None, typer.Option(help="Its user, or client id.", show_default=False)
+    ] = None
+    project: Annotated[str | None, typer.Option(help="BigQuery's project.", show_default=False)] = (
+        None
+    )
+    location: Annotated[
+        str | None, typer.Option(help="The location of its datasets.", show_default=False)
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
