@@ -97,6 +97,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.warehouse.iceberg.client": frozenset(
         {"pyiceberg.catalog", "pyiceberg.exceptions", "pyiceberg.table"}
     ),
+    "tideline.warehouse.iceberg.leftovers": frozenset({"pathlib"}),
     "tideline.warehouse.iceberg.probe": frozenset(
         {"pyiceberg.exceptions", "pyiceberg.schema", "pyiceberg.types", "uuid"}
     ),
@@ -186,6 +187,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_spark.formats.bigquery.staging": frozenset(
         {"google.cloud.bigquery", "pathlib", "secrets", "tempfile"}
     ),
+    "tideline_spark.failure_texts": frozenset({"os", "sys"}),
     "tideline_spark.local_parts": frozenset({"pyarrow"}),
     "tideline_spark.maintain": PROGRAM | {"time"},
     "tideline_spark.merge": PROGRAM | POOL | {"time"},
@@ -198,7 +200,6 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_spark.verify": PROGRAM | POOL,
     # Commands: what each shows or starts.
     "tideline_console.app": frozenset({"importlib.metadata"}),
-    "tideline_console.assess": frozenset({"tideline_spark.schemas"}),
     "tideline_console.cost": frozenset({"rich"}),
     "tideline_console.delete_pipeline": frozenset({"redis.exceptions"}),
     "tideline_console.deleted_files": frozenset({"shutil"}),
