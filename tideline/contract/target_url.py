@@ -27,3 +27,9 @@ _BY_SCHEME = {ICEBERG: ICEBERG, BIGQUERY: BIGQUERY}
 def table_format_of(url: str) -> str:
     """Return the name of the table format of the target at ``url``."""
     return _BY_SCHEME.get(url.partition("://")[0], DEFAULT_FORMAT)
+
+
+def vectors_wanted(url: str, held: bool, wanted: bool) -> bool | None:
+    """Return whether the target at ``url`` is ``wanted`` with deletion vectors, where it has none,
+    or the other way round; None where it is as wanted, or of a format that knows none."""
+    return None if held == wanted or table_format_of(url) == BIGQUERY else wanted

@@ -16,7 +16,7 @@ from tideline.contract.planning.stops import Stop, stop_text
 from tideline.contract.planning.table_plans import complete_through
 from tideline.contract.receipt import DONE, decode_receipt
 from tideline.contract.schema import parse_table
-from tideline.contract.target_url import table_format_of
+from tideline.contract.target_url import table_format_of, vectors_wanted
 from tideline.planner.applied_chain import strayed
 from tideline.planner.chain_index import ChainIndex
 from tideline.planner.history_parts import recreate_refusal
@@ -246,7 +246,7 @@ def _kept_as(target: TargetState, wanted: TableSettings) -> dict[str, Any]:
         "mode": target.mode,
         "mode_wanted": None if target.mode == mode else mode,
         "deletion_vectors": target.deletion_vectors,
-        "deletion_vectors_wanted": None if target.deletion_vectors == vectors else vectors,
+        "deletion_vectors_wanted": vectors_wanted(target.url, target.deletion_vectors, vectors),
         "layout": target.layout,
         "layout_wanted": None if target.layout == wanted.layout else wanted.layout,
         "unread_by": unread_by(wanted.readers, target),
