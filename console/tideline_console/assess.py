@@ -23,6 +23,7 @@ from tideline.settings import Settings
 from tideline_capture.sources.administration import AssessedTable
 from tideline_capture.sources.registry import administration_of
 from tideline_console.output import say, write_document, write_text
+from tideline_console.places import address_of
 from tideline_console.tables import print_table
 
 FORMATS = ("text", "json", "csv")
@@ -223,7 +224,7 @@ def _print(found: Assessment) -> None:
 
 def _print_columns(one: TableOutcome) -> None:
     say()
-    say(f"{one.table} → {one.target}")
+    say(f"{one.table} → {address_of(one.target)}")
     print_table(
         ("column", "key", "in the source", "in the warehouse"),
         ((c.name, "key" if c.key else "", c.source_type, c.warehouse_type) for c in one.columns),

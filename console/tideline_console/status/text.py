@@ -10,8 +10,8 @@ from tideline.contract.timeliness import Lateness
 from tideline.control.merger import MergerStatus
 from tideline.planner.table_status import EarlierRows, TableStage, TableStatus
 from tideline_console.output import say
+from tideline_console.places import heading, place_of
 from tideline_console.status.document import Status
-from tideline_console.status.places import heading, place_of
 from tideline_console.tables import (
     format_differs,
     layout_differs,

@@ -32,6 +32,13 @@ def place_of(target: str) -> Place:
     return Place("folder", f"warehouse {warehouse}: each table in its folder", f"{schema}/{table}")
 
 
+def address_of(target: str) -> str:
+    """Return where a reader finds the target: a folder's url, or a name of a table."""
+    if table_format_of(target) == ICEBERG:
+        return ".".join((target.partition("://")[2].partition("/")[0], *identifier_of(target)))
+    return str(name_of(target)) if table_format_of(target) == BIGQUERY else target
+
+
 def heading(places: Collection[Place]) -> str:
     """Return the heading of a column with the names of ``places``."""
     return " or ".join(sorted({one.kind for one in places})) or "folder"

@@ -6,7 +6,7 @@ import pytest
 
 from tideline.contract.schema import TableId
 from tideline.settings import Settings, make_settings
-from tideline_console.status.places import heading, place_of
+from tideline_console.places import address_of, heading, place_of
 
 ODD = TableId("public", "order items")
 
@@ -43,6 +43,17 @@ def settings(table_format: str) -> Settings:
 def test_what_a_place_is_called(table_format: str, kind: str, warehouse: str, name: str) -> None:
     found = place_of(settings(table_format).target_url(ODD))
     assert found == (kind, f"warehouse {warehouse}", name)
+
+
+def test_the_address_is_what_a_reader_takes() -> None:
+    addresses = [
+        address_of(settings(one).target_url(ODD)) for one in ("delta", "iceberg", "bigquery")
+    ]
+    assert addresses == [
+        "s3://lake/w/public/order~20items",
+        "tideline.erp__public.order~20items",
+        "my-project.erp__public.order_x20_items",
+    ]
 
 
 def test_the_heading_names_each_kind_that_is_there() -> None:
