@@ -15,6 +15,7 @@ from tideline.contract.plan import CommitMetadata
 from tideline.contract.planning.stops import Stop, stop_text
 from tideline.contract.planning.table_plans import complete_through
 from tideline.contract.receipt import DONE, decode_receipt
+from tideline.contract.printable import command
 from tideline.contract.schema import parse_table
 from tideline.contract.target_url import table_format_of, vectors_wanted
 from tideline.planner.applied_chain import strayed
@@ -142,12 +143,13 @@ def shown_by_target(
     """Make a table's status from its target. ``problem``: why it cannot be merged; ``external``:
     commits of others that count as a doubt. While there is either, or rows are ``pending``, the
     source's clock up to which the target lacks nothing is unknown."""
-    state, reason = TableStage.ACTIVE, problem
+    state, reason, hint = TableStage.ACTIVE, problem, None
     if problem is not None:
         state = TableStage.TARGET_BLOCKED
     elif external:
         state = TableStage.NEEDS_RESNAPSHOT
         reason = f"the warehouse's table was changed by others: {', '.join(external)}"
+        hint = f"{command('dump', name)} heals it"
     if merged is not None and (reason is not None or facts.get("pending", 0) != 0):
         merged = msgspec.structs.replace(merged, source_time_us=None)
     return TableStatus(
@@ -157,6 +159,7 @@ def shown_by_target(
         merged=merged,
         up_to_date=up_to_date and problem is None,
         reason=reason,
+        hint=hint,
         complete_through_us=None if merged is None else merged.source_time_us,
         **facts,
     )
