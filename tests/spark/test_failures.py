@@ -63,7 +63,8 @@ def test_conditions_are_named_and_values_are_not(
 def failed(spark: SparkSession, query: str = "SELECT cast('[SECRET]' AS int)") -> Exception:
     with pytest.raises(SparkFailure) as raised:
         spark.sql(query).collect()
-    return raised.value
+    error: Exception = raised.value
+    return error
 
 
 def test_the_whole_text_goes_to_a_file_where_an_operator_asks_for_it(

@@ -14,8 +14,8 @@ from tideline.contract.open_state import TableCondition, TableState
 from tideline.contract.plan import CommitMetadata
 from tideline.contract.planning.stops import Stop, stop_text
 from tideline.contract.planning.table_plans import complete_through
-from tideline.contract.receipt import DONE, decode_receipt
 from tideline.contract.printable import command
+from tideline.contract.receipt import DONE, decode_receipt
 from tideline.contract.schema import parse_table
 from tideline.contract.target_url import table_format_of, vectors_wanted
 from tideline.planner.applied_chain import strayed

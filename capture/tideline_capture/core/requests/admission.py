@@ -62,8 +62,10 @@ class Admission:
         tables = [table for table in every if served[table]]
         without = [] if request.whole else [one for one in tables if self._state.keyless(one)]
         if without:
-            error = f"table {without[0]} has no key: only a dump of the whole table can be made"
-            return [], Refusal(error, f"{command('dump', without[0])}, without keys or a range")
+            return [], Refusal(
+                f"table {without[0]} has no key: only a dump of the whole table can be made",
+                f"{command('dump', without[0])}, without keys or a range",
+            )
         error = self._wrong_number(request, len(tables)) or self._wrong_keys(request, tables[0])
         if error is None and why is SnapshotReason.PENDING:
             error = self._comes_anyway(tables[0])
