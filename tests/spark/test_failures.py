@@ -38,7 +38,7 @@ RACE = (
             Unavailable,
         ),
         ("SELECT `[SECRET]`", "UNRESOLVED_COLUMN", InvariantBroken),
-        ("SELECT '[SECRET]' FRM", "PARSE_SYNTAX_ERROR", InvariantBroken),
+        ("SELECT ('[SECRET]'", "PARSE_SYNTAX_ERROR", InvariantBroken),
     ],
 )
 def test_conditions_are_named_and_values_are_not(
