@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tideline.contract.modes import Mode
-from tideline.contract.target_url import TableFormatName
+from tideline.contract.target_url import FORMAT_NAMES, TableFormatName
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ class InitOptions:
         typer.Option(help="A file that holds the source's password.", show_default=False),
     ] = None
     format: Annotated[
-        str | None, typer.Option(help="Of the tables: delta, iceberg or bigquery.")
+        str | None,
+        typer.Option(help=f"Of the tables: {', '.join(FORMAT_NAMES)}.", show_default=False),
     ] = None
     catalog: Annotated[
         str | None,

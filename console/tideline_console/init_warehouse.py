@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.target_properties import DEFAULT_FORMAT
-from tideline.contract.target_url import BIGQUERY, ICEBERG, TableFormatName
+from tideline.contract.target_url import BIGQUERY, FORMAT_NAMES, ICEBERG
 from tideline.settings import Settings
+from tideline.settings.iceberg import CATALOG_URLS, catalog_kind
 from tideline_console.arguments import InitOptions
 
 WAREHOUSE = "file:///var/lib/tideline/warehouse"
-_CATALOGS = "postgresql://host:5432/database, sqlite:////absolute/path.db, https://host"
-_KINDS = {"https": "rest", "http": "rest", "thrift": "hive"}
-"""The kind of an Iceberg catalog by the scheme of its url; a database's is jdbc."""
-_FORMATS: tuple[str, ...] = get_args(TableFormatName)
 
 
 class Ask(Protocol):
@@ -34,15 +31,19 @@ def warehouse_values(wanted: InitOptions, ask: Ask) -> dict[str, Any]:
     """Return the keys of the section; an option for a format's place is kept with any format, as
     tables can be moved to it."""
     values = {"url": ask("The folder of the tables", wanted.warehouse, WAREHOUSE)}
-    formats = ", ".join(_FORMATS)
+    formats = ", ".join(FORMAT_NAMES)
     form = ask(f"The format of the tables ({formats})", wanted.format, DEFAULT_FORMAT)
-    if form not in _FORMATS:
+    if form not in FORMAT_NAMES:
         raise Misconfigured(f"there is no table format {form!r}", hint=f"name one of {formats}")
     if form != DEFAULT_FORMAT:
         values["format"] = form
     if form == ICEBERG or wanted.catalog is not None:
-        url = ask(f"The catalog ({_CATALOGS})", wanted.catalog, option=f"--catalog {_CATALOGS}")
-        values["iceberg.catalog"] = _KINDS.get(url.partition(":")[0], "jdbc")
+        option = f"--catalog, an url: {CATALOG_URLS}"
+        url = ask(f"The catalog ({CATALOG_URLS})", wanted.catalog, option=option)
+        kind = catalog_kind(url)
+        if kind is None:
+            raise Misconfigured("the catalog has no such url", hint=f"write {CATALOG_URLS}")
+        values["iceberg.catalog"] = kind
         values["iceberg.url"] = url
         if wanted.catalog_user is not None:
             values["iceberg.user"] = wanted.catalog_user

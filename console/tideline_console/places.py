@@ -11,7 +11,7 @@ from tideline.warehouse.iceberg.names import identifier_of
 
 
 class Place(NamedTuple):
-    """Where a target is: ``kind`` of place, ``warehouse`` in a sentence, and ``name`` in it."""
+    """A target's place: the ``kind`` of it, a sentence of the ``warehouse``, its ``name`` there."""
 
     kind: str
     warehouse: str

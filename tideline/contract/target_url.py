@@ -8,12 +8,13 @@ catalog's matter. A BigQuery table has one of project, dataset and table:
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from tideline.contract.target_properties import DEFAULT_FORMAT
 
 TableFormatName = Literal["delta", "iceberg", "bigquery"]
 """The table formats, by the names that settings and commands have for them."""
+FORMAT_NAMES: tuple[str, ...] = get_args(TableFormatName)
 
 ICEBERG = "iceberg"
 """The format's name, and the scheme of its tables' urls."""

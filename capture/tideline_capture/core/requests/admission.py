@@ -29,8 +29,8 @@ SHOWN_BY_STATUS = "`tideline status` shows the tables that are captured"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a request is refused, and what to do instead."""
+class RequestRefusal:
+    """The error of a request that is refused, and what to do instead."""
 
     error: str
     hint: str = SHOWN_BY_STATUS
@@ -44,16 +44,18 @@ class Admission:
 
     def tables_for(
         self, request: DumpRequest, selection: TableSelection
-    ) -> tuple[list[str], Refusal | None]:
+    ) -> tuple[list[str], RequestRefusal | None]:
         """Return the tables to dump, or why the request is refused."""
         why = request.why
         if why is not None and (why.by_worker or not rereads_pending(request)):
             begins = f"{why.value}:"
-            return [], Refusal(f"ids that begin with {begins!r} are for requests of Tideline's own")
+            return [], RequestRefusal(
+                f"ids that begin with {begins!r} are for requests of Tideline's own"
+            )
         if selection.error is not None:
-            return [], Refusal(selection.error)
+            return [], RequestRefusal(selection.error)
         if selection.missing is not None:
-            return [], Refusal(f"no captured table matches {selection.missing!r}")
+            return [], RequestRefusal(f"no captured table matches {selection.missing!r}")
         every = dict.fromkeys(table for hits in selection.hits for table in hits)
         served = {table: self._serves(request, table) for table in every}
         for hits in selection.hits:
@@ -62,23 +64,23 @@ class Admission:
         tables = [table for table in every if served[table]]
         without = [] if request.whole else [one for one in tables if self._state.keyless(one)]
         if without:
-            return [], Refusal(
+            return [], RequestRefusal(
                 f"table {without[0]} has no key: only a dump of the whole table can be made",
                 f"{command('dump', without[0])}, without keys or a range",
             )
         error = self._wrong_number(request, len(tables)) or self._wrong_keys(request, tables[0])
         if error is None and why is SnapshotReason.PENDING:
             error = self._comes_anyway(tables[0])
-        return tables, None if error is None else Refusal(error)
+        return tables, None if error is None else RequestRefusal(error)
 
-    def _unread(self, table: str) -> Refusal:
+    def _unread(self, table: str) -> RequestRefusal:
         """Return why nothing is read of a table."""
         state = self._state.tables[table]
         if not self._state.captures(table):
-            return Refusal(f"table {table} is quarantined: {state.reason}")
+            return RequestRefusal(f"table {table} is quarantined: {state.reason}")
         if state.condition is TableCondition.SCHEMA_BLOCKED:
-            return Refusal(f"table {table} is blocked: {state.reason}")
-        return Refusal(
+            return RequestRefusal(f"table {table} is blocked: {state.reason}")
+        return RequestRefusal(
             f"table {table} has no key to verify it by",
             f"{command('dump', table)} makes it equal to its source (docs/KEYLESS.md)",
         )
