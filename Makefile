@@ -9,7 +9,7 @@ LINT_PATHS := $(wildcard tideline capture publish spark_jobs console plugins dag
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup servers demo cluster s3 test tests long matrix check quick-tests lint faults fuzz bench wheels images constraints sbom licences clean
+.PHONY: help setup servers demo cluster s3 bigquery test tests long matrix check quick-tests lint faults fuzz bench wheels images constraints sbom licences clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,10 @@ cluster: setup ## a standalone Spark cluster on loopback, until Ctrl-C; WORKERS=
 
 s3: setup ## an S3 server on loopback, until Ctrl-C; BUCKET=…, PORT=… and FOLDER=… set it
 	@$(BIN)/python -m devtools s3 $(if $(BUCKET),--bucket $(BUCKET)) $(if $(PORT),--port $(PORT)) $(if $(FOLDER),--folder $(FOLDER))
+
+bigquery: $(READY) ## an emulator of BigQuery on loopback, until Ctrl-C; PORT=… and FOLDER=… set it
+	@$(BIN)/python -m devtools.services.prepare --no-archive --with bigquery
+	@$(BIN)/python -m devtools bigquery $(if $(PORT),--port $(PORT)) $(if $(FOLDER),--folder $(FOLDER))
 
 # Four processes on two cores: what waits for servers leaves the cores to what merges.
 SIDE_BY_SIDE := --numprocesses=4 --dist=loadscope --no-loadscope-reorder --max-worker-restart=0
@@ -73,7 +77,7 @@ fuzz: $(READY) ## feed the decoders with damage, for SECONDS=…; TARGET=… pic
 bench: setup ## measure, as JSON lines; NAME=… picks one, ROWS=… sets its size
 	@$(BIN)/python -m devtools.benchmarks $(NAME) $(if $(ROWS),--rows $(ROWS))
 
-wheels: setup ## build what is installed elsewhere: dist/tideline_cdc-*.whl, dist/airflow_provider_tideline-*.whl
+wheels: $(READY) ## build what is installed elsewhere: dist/tideline_cdc-*.whl, dist/airflow_provider_tideline-*.whl
 	@rm -rf dist
 	@$(BIN)/hatchling build --target wheel --directory dist
 	@cd plugins && ../$(BIN)/hatchling build --target wheel --directory ../dist

@@ -1,5 +1,5 @@
-"""``python -m devtools``: the demo, a Spark cluster, an S3 server and the simulator, which
-installations lack."""
+"""``python -m devtools``: the demo, a Spark cluster, an S3 server, BigQuery's emulator and the
+simulator, which installations lack."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def demo(
     storage: Annotated[
         str, typer.Option(help="Where store and warehouse lie: s3 (a server of its own), files")
     ] = "s3",
-    target: Annotated[str, typer.Option(help="The tables' format: delta, iceberg")] = "delta",
+    target: Annotated[
+        str, typer.Option(help="The tables' format: delta, iceberg, bigquery")
+    ] = "delta",
     stay: Annotated[
         bool, typer.Option("--stay", help="Stay up afterwards, without a terminal, too.")
     ] = False,
@@ -92,6 +94,19 @@ def s3(
     from devtools.s3 import FOLDER, run
 
     run(bucket, port, folder or FOLDER)
+
+
+@app.command()
+def bigquery(
+    port: Annotated[int, typer.Option(help="Its port.")] = 9050,
+    folder: Annotated[
+        Path | None, typer.Option(help="For its files; .run/bigquery here.", show_default=False)
+    ] = None,
+) -> None:
+    """Run an emulator of BigQuery on loopback, until Ctrl-C; prints the settings for it."""
+    from devtools.bigquery.standing import FOLDER, run
+
+    run(port, folder or FOLDER)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tideline.contract.modes import Mode
-from tideline.contract.target_url import TableFormatName
+from tideline.contract.target_url import FORMAT_NAMES, TableFormatName
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,27 @@ class InitOptions:
     password_file: Annotated[
         Path | None,
         typer.Option(help="A file that holds the source's password.", show_default=False),
+    ] = None
+    format: Annotated[
+        str | None,
+        typer.Option(help=f"Of the tables: {', '.join(FORMAT_NAMES)}.", show_default=False),
+    ] = None
+    catalog: Annotated[
+        str | None,
+        typer.Option(
+            help="The catalog of Iceberg tables, without credentials: postgresql://host/database,"
+            " sqlite:////absolute/path.db or https://host.",
+            show_default=False,
+        ),
+    ] = None
+    catalog_user: Annotated[
+        str | None, typer.Option(help="Its user, or client id.", show_default=False)
+    ] = None
+    project: Annotated[str | None, typer.Option(help="BigQuery's project.", show_default=False)] = (
+        None
+    )
+    location: Annotated[
+        str | None, typer.Option(help="The location of its datasets.", show_default=False)
     ] = None
 
 

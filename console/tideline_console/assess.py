@@ -17,12 +17,14 @@ import msgspec
 
 from tideline.contract.planning.maker import unmergeable
 from tideline.contract.schema import Column
+from tideline.contract.target_types import target_type
+from tideline.contract.target_url import table_format_of
 from tideline.settings import Settings
 from tideline_capture.sources.administration import AssessedTable
 from tideline_capture.sources.registry import administration_of
 from tideline_console.output import say, write_document, write_text
+from tideline_console.places import address_of
 from tideline_console.tables import print_table
-from tideline_spark.schemas import spark_type
 
 FORMATS = ("text", "json", "csv")
 _CONNECTIONS, _OF_A_DUMP = 3, 2
@@ -35,7 +37,8 @@ Outcome = Literal["captured", "not-mergeable", "quarantined"]
 
 
 class ColumnOutcome(msgspec.Struct, frozen=True):
-    """A column's types: ``type`` is the logical one, of parts; ``warehouse_type`` is Spark's."""
+    """A column's types: ``type`` is the logical one, of parts; ``warehouse_type`` the target's, by
+    its name in Spark's SQL or BigQuery's."""
 
     name: str
     source_type: str
@@ -114,14 +117,17 @@ def _outcome(settings: Settings, one: AssessedTable) -> TableOutcome:
     if schema is not None and (why := unmergeable(schema, mode)) is not None:
         outcome, reason, hint = "not-mergeable", why, None
     chunk = settings.capture.chunk_rows
+    target = settings.target_url(one.table)
     return TableOutcome(
         table=str(one.table),
         outcome=outcome,
         mode=mode.value,
-        target=settings.target_url(one.table),
+        target=target,
         reason=reason or ("it has no columns" if schema is None else None),
         hint=hint,
-        columns=() if schema is None else tuple(_column(c, schema.key) for c in schema.columns),
+        columns=()
+        if schema is None
+        else tuple(_column(c, schema.key, table_format_of(target)) for c in schema.columns),
         left_out=one.left_out,
         rows=one.rows,
         bytes=one.bytes,
@@ -129,12 +135,12 @@ def _outcome(settings: Settings, one: AssessedTable) -> TableOutcome:
     )
 
 
-def _column(column: Column, key: Sequence[str]) -> ColumnOutcome:
+def _column(column: Column, key: Sequence[str], table_format: str) -> ColumnOutcome:
     return ColumnOutcome(
         name=column.name,
         source_type=column.source_type,
         type=column.type,
-        warehouse_type=spark_type(column.logical).simpleString(),
+        warehouse_type=target_type(column.logical, table_format),
         key=column.name in key,
     )
 
@@ -218,7 +224,7 @@ def _print(found: Assessment) -> None:
 
 def _print_columns(one: TableOutcome) -> None:
     say()
-    say(f"{one.table} → {one.target}")
+    say(f"{one.table} → {address_of(one.target)}")
     print_table(
         ("column", "key", "in the source", "in the warehouse"),
         ((c.name, "key" if c.key else "", c.source_type, c.warehouse_type) for c in one.columns),

@@ -15,6 +15,7 @@ from tideline.store.objects import open_store
 from tideline.warehouse.bigquery.client import BigQueryPlace
 from tideline.warehouse.bigquery.names import name_of
 from tideline.warehouse.bigquery.probe import (
+    EMULATOR,
     PERSON,
     credentials_kind,
     probe_dataset,
@@ -51,7 +52,8 @@ def _credentials(settings: Settings) -> Finding:
     place = BigQueryPlace.of(settings.warehouse_storage)
     kind = credentials_kind(place)
     source = place.credentials_file or "the application default ones"
-    text = f"{kind}, of {source}, for the project {place.project}"
+    of = "" if kind == EMULATOR else f" of {source},"
+    text = f"{kind},{of} for the project {place.project}"
     if kind != PERSON:
         return ok("bigquery_credentials", text)
     fix = "use a service account or a workload identity where merges run by themselves"

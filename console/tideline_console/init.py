@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 import tomllib
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,10 @@ from tideline.settings import Settings, SourceSettings, make_settings, settings_
 from tideline.settings.source_kinds import SOURCE_KINDS, url_forms
 from tideline.settings.template import settings_text
 from tideline_console.arguments import InitOptions
+from tideline_console.init_warehouse import WAREHOUSE, Ask, warehouse_steps, warehouse_values
 from tideline_console.output import write_text
 
 STORE = "file:///var/lib/tideline/store"
-WAREHOUSE = "file:///var/lib/tideline/warehouse"
 CONTROL = "redis://127.0.0.1:6379/0"
 _FORMS = ", ".join(url_forms())
 _PASSWORD = (
@@ -60,17 +59,17 @@ def setup_sql(settings: Settings) -> str:
     return administration_of(settings).setup_sql()
 
 
-def _values(
-    wanted: InitOptions, ask: Callable[[str, str | None, str | None], str]
-) -> dict[str, Any]:
-    url = ask(f"The source ({_FORMS})", wanted.url, None)
+def _values(wanted: InitOptions, ask: Ask) -> dict[str, Any]:
+    url = ask(f"The source ({_FORMS})", wanted.url)
     _check_url(url)
     parts = urlsplit(url)
     database = unquote(parts.path.strip("/"))
     scope: str | None = SOURCE_KINDS[_kind(url)].tables
     if scope is not None and "{database}" in scope:
         scope = scope.format(database=database) if database else None
-    tables = tuple(wanted.tables or _split(ask("Tables, as shell patterns", None, scope)))
+    named = "name them with --tables shop.*"
+    patterns = wanted.tables or _split(ask("Tables, as shell patterns", None, scope, option=named))
+    tables = tuple(patterns)
     name = ask("A name for the pipeline", wanted.pipeline, database or _schema_of(tables) or "main")
     source: dict[str, Any] = {"url": url, "tables": list(tables)}
     if wanted.exclude:
@@ -91,21 +90,21 @@ def _values(
         "source": source,
         "store": {"url": ask("The store of segments (file:///… or s3://…)", wanted.store, STORE)},
         "control": {"url": control},
-        "warehouse": {"url": ask("The folder of the tables", wanted.warehouse, WAREHOUSE)},
+        "warehouse": warehouse_values(wanted, ask),
     }
 
 
-def _ask(question: str, given: str | None, usual: str | None) -> str:
+def _ask(question: str, given: str | None, usual: str | None = None, *, option: str = "") -> str:
     if given is not None:
         return given
     answer: str = typer.prompt(question, default=usual, err=True)
     return answer
 
 
-def _take(question: str, given: str | None, usual: str | None) -> str:
+def _take(question: str, given: str | None, usual: str | None = None, *, option: str = "") -> str:
     value = given if given is not None else usual
     if value is None:
-        raise Misconfigured(f"not given: {question}", hint="name them with --tables shop.*")
+        raise Misconfigured(f"not given: {question}", hint=option)
     return value
 
 
@@ -171,6 +170,7 @@ def _next_steps(settings: Settings, path: Path) -> str:
     lines = ["", "Then:"]
     if settings.source.password_file is None:
         lines.append("  export TIDELINE_SOURCE__PASSWORD=…")
+    lines += warehouse_steps(settings)
     lines += [
         f"  tideline doctor{config}     # what is still missing, and what fixes it",
         f"  tideline assess{config}     # what each table becomes, and what that costs",

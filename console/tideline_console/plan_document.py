@@ -16,6 +16,7 @@ from tideline.contract.planning.stops import Policy, describe_step
 from tideline.contract.request import DumpRequest
 from tideline.contract.steps import ColumnStep, StepKind
 from tideline.contract.table_layout import NO_LAYOUT, TableLayout
+from tideline.contract.target_url import vectors_wanted
 
 METADATA = "metadata only"
 REWRITE = "rewrites the table"
@@ -134,7 +135,7 @@ def _table(table: TablePlan, table_options: TableOptions | None) -> TablePreview
         mode=table.mode,
         deletes_unseen=table.delete_before is not None and not table.create,
         switch_to=None if wanted is table.mode else wanted,
-        vectors_to=None if vectors is table.deletion_vectors else vectors,
+        vectors_to=vectors_wanted(table.target, table.deletion_vectors, vectors),
         layout=table.layout,
         layout_to=None if asked == table.layout else asked,
         steps=tuple(

@@ -34,10 +34,11 @@ _API = "/bigquery/v2/projects/"
 
 
 class BigQueryFront(HttpService):
-    """The stand-in, before the emulator at ``endpoint``; ``folder`` is for files that both read."""
+    """The stand-in, before the emulator at ``endpoint``; ``folder`` is for files that both read,
+    ``port`` its own, 0: a free one."""
 
-    def __init__(self, endpoint: str, folder: Path) -> None:
-        super().__init__(_Handler)
+    def __init__(self, endpoint: str, folder: Path, port: int = 0) -> None:
+        super().__init__(_Handler, port)
         self.emulator = Emulator(endpoint)
         self.jobs = StandInJobs(self.emulator, folder)
         self.uploads = Uploads()

@@ -2,9 +2,11 @@
 """Statements as the emulator can run them: what it lacks or has wrong in SQL is put into them.
 
 BigQuery refuses a MERGE by which several source rows change one row of its target; the emulator
-changes it. A query in front of such a MERGE looks for them: it fails, and so does the job. And its
+changes it. A query in front of such a MERGE looks for them: it fails, and so does the job. Its
 DuckDB ends with an internal error at a MERGE with a clause NOT MATCHED BY SOURCE of which another
-one has a subquery: what such clauses do is a statement of its own, in front of the rest.
+one has a subquery: what such clauses do is a statement of its own, in front of the rest. And a
+NUMERIC without its digits, or of a column that is made together with its rows, gets three behind
+the point there: the digits are written out.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ SEVERAL_ROWS = "UPDATE/MERGE must match at most one source row for each target r
 _MATCHED = enums.ASTMergeWhenClauseEnums.MATCHED
 _BY_SOURCE = enums.ASTMergeWhenClauseEnums.NOT_MATCHED_BY_SOURCE
 _UPDATE = enums.ASTMergeActionEnums.UPDATE
+_NUMERIC = ("NUMERIC", "DECIMAL")
+_DIGITS = "(38, 9)"
+"""Of a NUMERIC without digits of its own."""
 _GUARD = (
     "SELECT ERROR('{message}') FROM (SELECT 1 FROM {target} AS {name}"
     " INNER JOIN {source} ON ({condition}) WHERE {used}"
@@ -126,6 +131,8 @@ class Script:
         edits = sorted(self._edits(), key=lambda edit: edit[0].start)
         found, end = [], 0
         for place, text in edits:
+            if place.start < end:  # It is in what another one has replaced.
+                continue
             found += [self._sql[end : place.start].decode(), text]
             end = place.stop
         return "".join([*found, self._sql[end:].decode()])
@@ -156,9 +163,34 @@ class Script:
                 elif kind == "AlterTableStatement":
                     yield from self._one_by_one(node)
                 elif kind in ("SimpleType", "SimpleColumnSchema"):
-                    known(node.type_name.names[-1].id_string.upper())
+                    name = known(node.type_name.names[-1].id_string.upper())
+                    own = node if kind == "SimpleType" else node.parent
+                    if name in _NUMERIC and not own.HasField("type_parameters"):
+                        yield span(node.type_name), f"NUMERIC{_DIGITS}"
+                elif kind == "CreateTableStatement":
+                    yield from self._columns_by_casts(node)
                 elif kind in changed:
                     yield span(node), changed[kind](node)
+
+    def _columns_by_casts(self, node: Any) -> Iterator[tuple[slice, str]]:
+        """Yield, for a table that is made with its rows, its columns as casts of what the rows
+        have."""
+        columns = node.parent.table_element_list
+        if not (node.HasField("query") and columns.elements):
+            return
+        casts = []
+        for one in columns.elements:
+            column = one.ast_column_definition_node
+            name, kind = self._text(column.name), self._text(column.schema)
+            if "OPTIONS" in kind.upper():
+                raise unsupported("options of columns that are made with rows")
+            if kind.upper() in _NUMERIC:
+                kind += _DIGITS
+            casts.append(f"CAST({name} AS {kind}) AS {name}")
+        query = span(node.query)
+        yield span(columns), ""
+        yield slice(query.start, query.start), f"SELECT {', '.join(casts)} FROM ("
+        yield slice(query.stop, query.stop), ")"
 
     def _one_by_one(self, node: Any) -> Iterator[tuple[slice, str]]:
         """Yield several changes of a table as a statement each: the emulator makes one alone."""

@@ -63,8 +63,8 @@ def run(
     plain = place == "files" and table_format == "delta"
     (job_jars if plain else every_jar)()  # Fetched before anything runs.
     stage = DemoStage(folder, database, place, table_format)
+    ended = stage.clear()  # Where another run is in the folder, all there is that one's.
     try:
-        ended = stage.clear()
         if ended:
             screen.say(f"ended what an earlier run had left behind: {', '.join(ended)}")
         code = _perform(stage, screen)

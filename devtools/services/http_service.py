@@ -23,8 +23,8 @@ class ServiceServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, service: Any, handler: type[QuietHandler]) -> None:
-        super().__init__(("127.0.0.1", 0), handler)
+    def __init__(self, service: Any, handler: type[QuietHandler], port: int) -> None:
+        super().__init__(("127.0.0.1", port), handler)
         self.service = service
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -32,10 +32,10 @@ class ServiceServer(ThreadingHTTPServer):
 
 
 class HttpService:
-    """Serves while it is entered, by ``handler``."""
+    """Serves while it is entered, by ``handler``, on ``port``; 0: a free one."""
 
-    def __init__(self, handler: type[QuietHandler]) -> None:
-        self._server = ServiceServer(self, handler)
+    def __init__(self, handler: type[QuietHandler], port: int = 0) -> None:
+        self._server = ServiceServer(self, handler, port)
 
     @property
     def port(self) -> int:

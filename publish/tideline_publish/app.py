@@ -106,7 +106,8 @@ class _Program:
 
     def _publish(self, until_idle_s: float | None) -> None:
         """Run one session of the output."""
-        output = OUTPUTS[self._chosen.output](self._settings.pipeline, self._name, self._chosen)
+        make = OUTPUTS[self._chosen.output]
+        output = make(self._settings.pipeline, self._name, self._chosen, self._stopping.wait)
         try:
             position = output.open(self._logged())
             log.info(

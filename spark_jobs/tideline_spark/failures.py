@@ -1,6 +1,7 @@
 """Classifies Spark's exceptions by name only, because their messages can hold row values.
 
-Only an exception's class and condition (``[CAST_OVERFLOW]``) leave this module, never its text.
+Only an exception's class and condition (``[CAST_OVERFLOW]``) leave this module, never its text,
+but to where an operator asks for it (`failure_texts`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tideline.contract.errors import (
     TidelineError,
     Unavailable,
 )
+from tideline_spark.failure_texts import HINT, keep_text
 from tideline_spark.formats.registry import FORMATS
 from tideline_spark.partition_values import REFUSED
 from tideline_spark.s3_refusals import refusal_of
@@ -81,6 +83,9 @@ _RAISED = f"[USER_RAISED_EXCEPTION] {REFUSED}"
 """As it is raised: other failures show plans, in which the text alone is."""
 _PARTITION = re.compile(r"([^/=]+)=[^/]*(?=/)")
 _NO_MEMORY = ("OutOfMemoryError", "CANNOT_ACQUIRE_MEMORY", "Not enough memory to build")
+_LASTING = ("22", "42")
+"""Classes of SQL states: values that an expression refuses, and statements that do not fit their
+tables. The same rows and tables have them again."""
 _JVM_GONE = (Py4JNetworkError, ConnectionError, EOFError)
 """Exceptions that a call into Java raises when no Java process answers; see `_unanswered`, too."""
 _UNANSWERED = re.compile(r"An error occurred while calling \S+")
@@ -112,6 +117,7 @@ def is_mendable(error: Exception) -> bool:
 
 def explain(error: Exception, doing: str) -> TidelineError:
     """Convert a failure of Spark while ``doing`` something to one of our six errors."""
+    keep_text(error, doing)
     text = str(error)
     names = ", ".join(_names(error))
     if (refusal := refusal_of(_with_causes(error))) is not None:
@@ -157,10 +163,18 @@ def explain(error: Exception, doing: str) -> TidelineError:
             " is not answered within store.timeout_s is repeated a few times"
             " (docs/DEPLOYMENT.md#what-spark-does-when-s3-refuses-or-is-silent)",
         )
-    return Unavailable(
-        f"Spark failed while {doing}: {names}",
-        hint="with spark.log.level=ERROR Spark logs the details, which can hold row values",
-    )
+    return _unknown(error, doing, names)
+
+
+def _unknown(error: Exception, doing: str, names: str) -> TidelineError:
+    """Convert a failure that no one has a remedy for: by whether the same work can succeed."""
+    if not is_mendable(error) and any(map(_is_lasting, _with_causes(error))):
+        return InvariantBroken(
+            f"Spark refused a statement, or a value in it, while {doing}: {names}",
+            hint="a bug of Tideline's, unless another program was changing the table: run it again,"
+            f" and report what stays. {HINT}",
+        )
+    return Unavailable(f"Spark failed while {doing}: {names}", hint=f"run it again; {HINT}")
 
 
 def unexpected(error: Exception, doing: str) -> TidelineError:
@@ -226,6 +240,17 @@ def _names(error: Exception) -> list[str]:
     found = [_condition_of(error) or type(error).__name__]
     found += [_condition_of(one) or str(one.getClass().getSimpleName()) for one in causes]
     return list(dict.fromkeys(found))[:_NAMES_MAX]
+
+
+def _is_lasting(error: Any) -> bool:
+    """Return whether a failure or one of its causes has a SQL state of `_LASTING`."""
+    if isinstance(error, Py4JJavaError):
+        return False  # Its Java exception is among the causes.
+    try:
+        state = error.getSqlState()
+    except (AttributeError, TypeError, Py4JError):
+        return False
+    return str(state or "").startswith(_LASTING)
 
 
 def _condition_of(error: Any) -> str | None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -337,6 +338,24 @@ def test_a_statement_changes_several_columns(orders: Dataset) -> None:
     changes = "ADD COLUMN `a b` STRING, ADD COLUMN n NUMERIC(9, 2), DROP COLUMN name"
     run(orders, f"ALTER TABLE {{d}}.orders {changes}").result()
     assert orders.rows("SELECT * FROM {d}.orders ORDER BY id") == [(2, None, None), (3, None, None)]
+
+
+@pytest.mark.parametrize(
+    ("made", "given"),
+    [
+        ("(id NUMERIC(12, 4), n NUMERIC) CLUSTER BY id AS SELECT {0} AS id, {0} AS n", None),
+        ("AS SELECT CAST('1.2345' AS NUMERIC(12, 4)) AS id, CAST('1.2345' AS DECIMAL) AS n", None),
+        ("(id NUMERIC(12, 4), n NUMERIC)", "SELECT {0}, {0}"),
+    ],
+    ids=["columns and rows", "rows", "columns"],
+)
+def test_decimals_keep_their_digits(orders: Dataset, made: str, given: str | None) -> None:
+    """However their table is made; the emulator by itself has three of them."""
+    value = "NUMERIC '1.2345'"
+    run(orders, f"CREATE OR REPLACE TABLE {{d}}.exact {made.format(value)}").result()
+    if given is not None:
+        run(orders, f"INSERT INTO {{d}}.exact (id, n) {given.format(value)}").result()
+    assert orders.rows("SELECT id, n FROM {d}.exact") == [(Decimal("1.2345"), Decimal("1.2345"))]
 
 
 def test_a_statement_that_cannot_be_parsed_fails_its_job(orders: Dataset) -> None:

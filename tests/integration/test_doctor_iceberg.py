@@ -85,13 +85,6 @@ def test_a_catalog_of_tables_from_before_is_looked_at(tmp_path: Path) -> None:
     assert ("ok", "iceberg") in {one[:2] for one in held}
 
 
-def test_a_catalog_that_no_settings_name_is_an_error_for_merges(tmp_path: Path) -> None:
-    place = Warehouse(url=tmp_path.as_uri(), format="iceberg")
-    for grave, level in ((False, "warning"), (True, "error")):
-        assert found(place, grave=grave)[0][:2] == (level, "iceberg")
-        assert "no catalog is named" in found(place, grave=grave)[0][2]
-
-
 def test_wrong_credentials_of_a_database(tmp_path: Path, database: Database) -> None:
     place = changed(in_postgres(tmp_path, database), password=CANARY)
     (level, _, text) = found(place, grave=True)[0]

@@ -1,5 +1,5 @@
-"""``make cluster`` and ``make s3``: what they print is what commands take, and nothing of them
-outlives Ctrl-C."""
+"""``make cluster``, ``make s3`` and ``make bigquery``: what they print is what commands take, and
+nothing of them outlives Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ import pytest
 from devtools.services.ports import LOOPBACK, free_port
 from devtools.services.process import PID_SUFFIX
 from devtools.standing import toml_lines
-from tideline.settings import Settings, Store, make_settings
+from tideline.settings import Settings, Store, Warehouse, make_settings
 from tideline.store.objects import open_store
+from tideline.warehouse.bigquery.client import BigQueryPlace, open_client
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0
@@ -151,6 +152,24 @@ def test_the_s3_server_keeps_its_data_and_its_key(tmp_path: Path) -> None:
     assert printed[0]["warehouse"]["url"].startswith("s3://trial/")
     secret = Path(printed[0]["store"]["secret_access_key_file"])
     assert secret.stat().st_mode & 0o077 == 0 and secret.read_text() not in shown
+
+
+def test_the_emulator_of_bigquery_is_reached_by_the_settings_that_it_prints(
+    tmp_path: Path,
+) -> None:
+    words = ("bigquery", "--port", str(free_port()))
+    with started(tmp_path, *words) as server:
+        shown = server.until_ready()
+        lines = shown[shown.index("format = ") : shown.index("\nbigquery: Ctrl-C")]
+        place = Warehouse(**tomllib.loads(f"url = 'file:///w'\n{lines}"))
+        client = open_client(BigQueryPlace.of(place))
+        assert [tuple(row) for row in client.query("SELECT 1 + 1").result()] == [(2,)]
+        with started(tmp_path / "two", *words) as second:
+            text, _ = second.process.communicate(timeout=PATIENCE_S)
+        assert second.process.returncode != 0 and "is taken" in text and "Traceback" not in text
+        code, text, left = server.interrupt()
+    assert code == 0 and "ending" in text
+    assert left == []
 
 
 def test_what_is_printed_is_toml_whatever_the_folder_is_called() -> None:

@@ -16,8 +16,10 @@ from tests.spark.test_parity import compare
 from tideline.contract.modes import Mode
 from tideline.contract.receipt import Outcome
 from tideline.contract.steps import ColumnStep, StepKind
+from tideline.contract.target_types import target_type
+from tideline.contract.types import Kind, LogicalType, parse_type
 from tideline.settings import Warehouse
-from tideline.warehouse.iceberg.client import find_table
+from tideline.warehouse.iceberg.client import find_table, remove_table
 from tideline.warehouse.iceberg.names import identifier_of
 from tideline.warehouse.state import read_target
 from tideline_console.status import read_status
@@ -188,6 +190,31 @@ def test_types_that_iceberg_cannot_promote_keep_their_values(
     }
     assert {**one, "id": 2, "_tl_seq": 0, "_tl_ts": 0} == {**two, "_tl_seq": 0, "_tl_ts": 0}
     assert history.plan().nothing_to_do
+
+
+def test_a_removed_table_leaves_nothing_in_the_warehouse(
+    history: History, spark: SparkSession
+) -> None:
+    """Not even Hadoop's checksums, which no metadata names."""
+    history.commit(order("c", 1, "new"))
+    applied(history, spark)
+    folder = Path(stored(history).location().removeprefix("file://"))
+    assert list(folder.rglob(".*.crc"))
+    remove_table(history.settings.warehouse, identifier_of(history.target(ORDERS)))
+    assert not folder.exists() and not folder.parent.parent.exists()
+
+
+def test_columns_have_the_types_that_an_assessment_names(
+    history: History, spark: SparkSession
+) -> None:
+    kinds = [str(LogicalType(kind)) for kind in Kind if kind is not Kind.DECIMAL]
+    columns = {f"c_{at}": kind for at, kind in enumerate((*kinds, "decimal(12,3)"))}
+    history.commit(Shaped(schema_of(T, {"id": "int32", **columns}, ["id"])))
+    history.commit(Row(T, "c", {"id": 1, **dict.fromkeys(columns)}))
+    applied_of(history, spark)
+    made = {one.name: one.dataType for one in spark.newSession().table(sql_name(history, T)).schema}
+    for name, kind in columns.items():
+        assert made[name].simpleString() == target_type(parse_type(kind), "iceberg"), kind
 
 
 def applied_of(history: History, spark: SparkSession) -> Any:

@@ -74,6 +74,29 @@ def test_a_log_that_became_another_table_is_merged(
     assert target_of(history, spark, T).snapshot().properties["write.merge.mode"] == "copy-on-write"
 
 
+def test_a_dropped_column_that_a_former_layout_names_cannot_be_kept(
+    history: History, spark: SparkSession
+) -> None:
+    """As it is by default; the error names the setting that lets it go, and that helps."""
+    choose(history, TableSettings(partition_by=("area",)))
+    merge(history, spark)
+    choose(history, TableSettings())
+    rebuild(history, spark)
+    fewer = {name: kind for name, kind in COLUMNS.items() if name != "area"}
+    history.commit(
+        Shaped(schema_of(T, fewer, ["id"]), (ColumnStep(StepKind.DROP, "area"),)),
+        Row(T, "u", {"id": 1, "text": "y"}),
+    )
+    (one,) = history.merge(spark).tables
+    assert (one.outcome, one.error_kind) == (Outcome.FAILED, "Misconfigured")
+    assert "'area' was dropped at the source" in str(one.error)
+    assert 'dropped_columns = "drop"' in str(one.hint)
+    assert texts(history, spark) == {1: "x", 2: "x", 3: "x"}
+    choose(history, TableSettings(dropped_columns="drop"))
+    merge(history, spark)
+    assert texts(history, spark) == {1: "y", 2: "x", 3: "x"}
+
+
 def test_a_column_that_a_former_layout_names_may_go(history: History, spark: SparkSession) -> None:
     choose(history, TableSettings(partition_by=("area",), dropped_columns="drop"))
     merge(history, spark)

@@ -14,9 +14,10 @@ from tideline.contract.open_state import TableCondition, TableState
 from tideline.contract.plan import CommitMetadata
 from tideline.contract.planning.stops import Stop, stop_text
 from tideline.contract.planning.table_plans import complete_through
+from tideline.contract.printable import command
 from tideline.contract.receipt import DONE, decode_receipt
 from tideline.contract.schema import parse_table
-from tideline.contract.target_url import table_format_of
+from tideline.contract.target_url import table_format_of, vectors_wanted
 from tideline.planner.applied_chain import strayed
 from tideline.planner.chain_index import ChainIndex
 from tideline.planner.history_parts import recreate_refusal
@@ -142,12 +143,13 @@ def shown_by_target(
     """Make a table's status from its target. ``problem``: why it cannot be merged; ``external``:
     commits of others that count as a doubt. While there is either, or rows are ``pending``, the
     source's clock up to which the target lacks nothing is unknown."""
-    state, reason = TableStage.ACTIVE, problem
+    state, reason, hint = TableStage.ACTIVE, problem, None
     if problem is not None:
         state = TableStage.TARGET_BLOCKED
     elif external:
         state = TableStage.NEEDS_RESNAPSHOT
         reason = f"the warehouse's table was changed by others: {', '.join(external)}"
+        hint = f"{command('dump', name)} heals it"
     if merged is not None and (reason is not None or facts.get("pending", 0) != 0):
         merged = msgspec.structs.replace(merged, source_time_us=None)
     return TableStatus(
@@ -157,6 +159,7 @@ def shown_by_target(
         merged=merged,
         up_to_date=up_to_date and problem is None,
         reason=reason,
+        hint=hint,
         complete_through_us=None if merged is None else merged.source_time_us,
         **facts,
     )
@@ -246,7 +249,7 @@ def _kept_as(target: TargetState, wanted: TableSettings) -> dict[str, Any]:
         "mode": target.mode,
         "mode_wanted": None if target.mode == mode else mode,
         "deletion_vectors": target.deletion_vectors,
-        "deletion_vectors_wanted": None if target.deletion_vectors == vectors else vectors,
+        "deletion_vectors_wanted": vectors_wanted(target.url, target.deletion_vectors, vectors),
         "layout": target.layout,
         "layout_wanted": None if target.layout == wanted.layout else wanted.layout,
         "unread_by": unread_by(wanted.readers, target),

@@ -111,6 +111,27 @@ class Settings(BaseSettings):
             check_layouts(tables, warehouse.format)
         return tables
 
+    @field_validator("tables")
+    @classmethod
+    def _places_of_tables(
+        cls, tables: Mapping[str, TableSettings], info: ValidationInfo
+    ) -> Mapping[str, TableSettings]:
+        warehouse = info.data.get("warehouse")
+        if warehouse is None:  # It has its own mistakes.
+            return tables
+        for pattern, entry in tables.items():
+            problem = None if entry.format is None else warehouse.no_place(entry.format)
+            if problem is not None:
+                raise ValueError(f"{pattern}: {problem}")
+        return tables
+
+    @field_validator("warehouse")
+    @classmethod
+    def _place_of_new_tables(cls, warehouse: Warehouse) -> Warehouse:
+        if (problem := warehouse.no_place(warehouse.format)) is not None:
+            raise ValueError(problem)
+        return warehouse
+
     @field_validator("warehouse")
     @classmethod
     def _one_access_per_bucket(cls, warehouse: Warehouse, info: ValidationInfo) -> Warehouse:

@@ -25,7 +25,15 @@ _URLS = {
     "hive": (("thrift",), "thrift://host:9083"),
     "glue": (("https", "http"), "https://host, or nothing for Amazon's own"),
 }
+CATALOG_URLS = "; ".join(form for _, form in _URLS.values())
+"""How the urls of catalogs are written."""
 _WITHOUT_CATALOG = {"catalog", "format_version", "namespace", "versions_max"}
+
+
+def catalog_kind(url: str) -> str | None:
+    """Return the kind of the catalog at ``url`` by its scheme; None for another scheme."""
+    scheme = url.partition(":")[0]
+    return next((kind for kind, (schemes, _) in _URLS.items() if scheme in schemes), None)
 
 
 class IcebergSettings(Section):

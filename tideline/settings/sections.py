@@ -131,6 +131,18 @@ class Warehouse(ObjectStorage):
         }
         return tuple(name for name, there in places.items() if there)
 
+    def no_place(self, table_format: str) -> str | None:
+        """Return what tables of a format lack here, and what to set; None where they have a
+        place."""
+        if table_format in self.formats:
+            return None
+        return {
+            ICEBERG: "Iceberg tables are wanted, and no catalog is named for them: set"
+            ' warehouse.iceberg.catalog = "jdbc" and warehouse.iceberg.url (docs/ICEBERG.md)',
+            BIGQUERY: "tables in BigQuery are wanted, and no project is named for them: set"
+            " warehouse.bigquery.project and warehouse.bigquery.location (docs/BIGQUERY.md)",
+        }.get(table_format)
+
     def root(self, table_format: str) -> str:
         """Return the url that tables of a format are below."""
         places = {

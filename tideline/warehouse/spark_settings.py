@@ -14,11 +14,10 @@ def access_settings(settings: Settings) -> dict[str, str]:
     """Return the settings of Spark for a pipeline's places in S3 and for the catalog of its Iceberg
     tables; {} for neither. They can hold secrets.
 
-    Raises Misconfigured for a secret that cannot be read, or for Iceberg tables without a catalog.
+    Raises Misconfigured for a secret that cannot be read.
     """
     found = s3_settings(settings)
     if ICEBERG in settings.formats_held:  # Only then are there its jars.
-        settings.warehouse.iceberg.need_catalog()
         found |= iceberg_settings(settings.warehouse_storage)
     if BIGQUERY in settings.formats_held:
         found[PLACE_SETTING] = BigQueryPlace.of(settings.warehouse_storage).text()

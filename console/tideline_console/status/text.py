@@ -10,6 +10,7 @@ from tideline.contract.timeliness import Lateness
 from tideline.control.merger import MergerStatus
 from tideline.planner.table_status import EarlierRows, TableStage, TableStatus
 from tideline_console.output import say
+from tideline_console.places import heading, place_of
 from tideline_console.status.document import Status
 from tideline_console.tables import (
     format_differs,
@@ -130,12 +131,12 @@ def _print_restarts(status: Status) -> None:
 
 
 def _print_tables(tables: tuple[TableStatus, ...]) -> None:
-    places = {one.table: _place(one.target) for one in tables if one.target is not None}
-    for warehouse in sorted({warehouse for warehouse, _ in places.values()}):
-        say(f"warehouse {warehouse}: each table in its folder")
+    places = {one.table: place_of(one.target) for one in tables if one.target is not None}
+    for warehouse in sorted({one.warehouse for one in places.values()}):
+        say(warehouse)
     columns = ("table", "state", "captured seq", "merged seq", "complete through", "lag", "waiting")
     print_table(
-        (*columns, "folder"),
+        (*columns, heading(places.values())),
         (
             (
                 one.table,
@@ -145,7 +146,7 @@ def _print_tables(tables: tuple[TableStatus, ...]) -> None:
                 moment(one.complete_through_us),
                 _seconds(one.lag_s),
                 "no" if one.up_to_date else "yes",
-                places[one.table][1] if one.table in places else None,
+                places[one.table].name if one.table in places else None,
             )
             for one in tables
         ),
@@ -190,12 +191,6 @@ def _print_beginnings(status: Status) -> None:
         if begun.earlier_rows is EarlierRows.NONE:
             earlier = "where it was created"
         say(f"{one.table} is captured from {at} on; {earlier}")
-
-
-def _place(target: str) -> tuple[str, str]:
-    """Return the warehouse, and the table's folder in it."""
-    warehouse, schema, name = target.rsplit("/", 2)
-    return warehouse, f"{schema}/{name}"
 
 
 def _print_freshness(status: Status) -> None:

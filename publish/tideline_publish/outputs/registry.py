@@ -9,19 +9,21 @@ from tideline_publish.outputs.base import Output
 from tideline_publish.outputs.files import FilesOutput
 from tideline_publish.outputs.null import NullOutput
 
-OutputMaker = Callable[[str, str, PublishSettings], Output]
-"""Makes an output from the names of pipeline and publisher, and the publisher's settings."""
+Pause = Callable[[float], object]
+OutputMaker = Callable[[str, str, PublishSettings, Pause], Output]
+"""Makes an output from the names of pipeline and publisher, the publisher's settings, and what
+waits for some seconds, or until the publisher is stopped."""
 
 
-def _kafka(pipeline: str, publisher: str, settings: PublishSettings) -> Output:
+def _kafka(pipeline: str, publisher: str, settings: PublishSettings, pause: Pause) -> Output:
     # heavy: only publishers to Kafka have its client
     from tideline_publish.outputs.kafka.output import KafkaOutput
 
-    return KafkaOutput(pipeline, publisher, settings.kafka)
+    return KafkaOutput(pipeline, publisher, settings.kafka, pause)
 
 
 OUTPUTS: Mapping[str, OutputMaker] = {
-    "files": lambda _pipeline, _publisher, settings: FilesOutput(settings.files),
+    "files": lambda _pipeline, _publisher, settings, _pause: FilesOutput(settings.files),
     "kafka": _kafka,
     "null": lambda *_: NullOutput(),
 }

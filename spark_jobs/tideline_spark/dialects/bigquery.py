@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from sqlglot import expressions as sg
 
 from tideline.contract.errors import InvariantBroken
+from tideline.contract.target_types import target_type
+from tideline.contract.target_url import BIGQUERY
+from tideline.contract.types import decimal
 from tideline_spark.dialects.base import Dialect, Names, function_of, lambda_of
 
 _TYPES = {
@@ -29,17 +32,12 @@ _TYPES = {
 }
 TEXTS = "ARRAY<STRUCT<key STRING, value STRING>>"
 """The type of a map of texts."""
-_NUMERIC_SCALE, _NUMERIC_DIGITS = 9, 29
 _E, _AT = "_tl_item", "_tl_at"
 
 
 def decimal_type(precision: int, scale: int) -> str:
-    """Return the smallest type for all decimals of at most 38 digits.
-
-    https://cloud.google.com/bigquery/docs/reference/standard-sql/data-types#parameterized_decimal_type
-    """
-    fits = scale <= _NUMERIC_SCALE and precision - scale <= _NUMERIC_DIGITS
-    return f"{'NUMERIC' if fits else 'BIGNUMERIC'}({precision}, {scale})"
+    """Return the smallest type for all decimals of at most 38 digits."""
+    return target_type(decimal(precision, scale), BIGQUERY)
 
 
 class BigQueryDialect(Dialect):

@@ -107,7 +107,9 @@ def test_what_bigquery_bills_is_not_counted_and_named(tmp_path: Path) -> None:
     settings_in(tmp_path, warehouse={"url": "s3://lake/shop"})
     assert "not_counted" not in document(tmp_path) or document(tmp_path)["not_counted"] == []
     assert "BigQuery" not in cost(tmp_path)
-    settings_in(tmp_path, warehouse={"url": "s3://lake/shop", "format": "bigquery"})
+    project = {"project": "my-project"}
+    warehouse = {"url": "s3://lake/shop", "format": "bigquery", "bigquery": project}
+    settings_in(tmp_path, warehouse=warehouse)
     (line,) = document(tmp_path)["not_counted"]
     assert "bytes_billed" in line and line.split()[0] in cost(tmp_path)
     (day,) = document(tmp_path)["days"]

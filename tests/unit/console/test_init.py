@@ -23,6 +23,7 @@ URLS = {
     "mysql": "mysql://tide@db:3306/",
     "mariadb": "mariadb://tide@db:3306/",
 }
+OF_SHOP = ("--url", URLS["postgres"])
 
 
 def init(path: Path, *words: str) -> tuple[str, str]:
@@ -44,6 +45,47 @@ def test_the_file_loads_and_says_what_was_given(tmp_path: Path, kind: str) -> No
     assert (settings.source.tables, settings.source.exclude) == (("shop.*",), ("shop.a*",))
     assert settings.source.password_file == Path("/run/secrets/db")
     assert (settings.pipeline, settings.store.url) == ("p1", "s3://lake/x")
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "steps"),
+    [
+        (("--catalog", "sqlite:////w/catalog.db"), "jdbc", "[iceberg]"),
+        (("--catalog", "postgresql://c:5432/i", "--catalog-user", "tide"), "jdbc", "PASSWORD=…"),
+        (("--catalog", "https://catalog", "--catalog-user", "id"), "rest", "PASSWORD=…"),
+        (("--catalog", "thrift://meta:9083"), "hive", "[iceberg]"),
+    ],
+)
+def test_a_catalog_of_iceberg_tables(
+    tmp_path: Path, words: tuple[str, ...], kind: str, steps: str
+) -> None:
+    path = tmp_path / "tideline.toml"
+    _, reported = init(path, *OF_SHOP, "--format", "iceberg", *words)
+    place = load_settings(path).warehouse
+    assert (place.format, place.iceberg.catalog, place.iceberg.url) == ("iceberg", kind, words[1])
+    assert place.iceberg.user == (words[3] if len(words) > 2 else None)
+    assert "pip install 'tideline-cdc[iceberg]'" in reported and steps in reported
+    assert ("WAREHOUSE__ICEBERG__PASSWORD" in reported) == (len(words) > 2)
+
+
+def test_tables_in_bigquery(tmp_path: Path) -> None:
+    path = tmp_path / "tideline.toml"
+    words = ("--format", "bigquery", "--project", "my-project", "--location", "EU")
+    _, reported = init(path, *OF_SHOP, *words)
+    place = load_settings(path).warehouse
+    assert (place.format, place.bigquery.project, place.bigquery.location) == (
+        "bigquery",
+        "my-project",
+        "EU",
+    )
+    assert "pip install 'tideline-cdc[bigquery]'" in reported
+
+
+def test_a_catalog_that_holds_a_password_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tideline.toml"
+    with pytest.raises(Misconfigured, match="must not hold credentials"):
+        init(path, *OF_SHOP, "--format", "iceberg", "--catalog", f"https://u:{CANARY}@host")
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("kind", URLS)
@@ -123,6 +165,12 @@ def test_a_password_is_refused_and_never_shown(tmp_path: Path, words: tuple[str,
         (("--url", URLS["postgres"], "--pipeline", "a b"), "pipeline: "),
         (("--url", URLS["postgres"], "--tables", "orders"), "not a pattern"),
         (("--url", URLS["postgres"], "--store", "/x"), "store.url: "),
+        ((*OF_SHOP, "--format", "parquet"), "name one of delta, iceberg, bigquery"),
+        ((*OF_SHOP, "--format", "iceberg"), "--catalog, an url: postgresql://host:5432/database"),
+        ((*OF_SHOP, "--format", "bigquery"), "--project my-project"),
+        ((*OF_SHOP, "--format", "iceberg", "--catalog", "mysql://h/d"), "no such url"),
+        ((*OF_SHOP, "--format", "iceberg", "--catalog", "sqlite://x"), "warehouse.iceberg: url"),
+        ((*OF_SHOP, "--format", "bigquery", "--project", "P"), "warehouse.bigquery.project: "),
     ],
 )
 def test_what_makes_no_settings_writes_nothing(
@@ -162,6 +210,8 @@ def test_it_asks_in_a_terminal(tmp_path: Path) -> None:
             ("The Redis or Valkey of requests", ""),
             ("The store of segments", "s3://lake/x"),
             ("The folder of the tables", ""),
+            ("The format of the tables (delta, iceberg, bigquery) [delta]", "iceberg"),
+            ("The catalog (", "sqlite:////var/lib/tideline/catalog.db"),
         ):
             terminal.read_until(question, timeout_s=60)
             terminal.type(answer)
@@ -172,3 +222,4 @@ def test_it_asks_in_a_terminal(tmp_path: Path) -> None:
     assert settings.pipeline == "shop"
     assert settings.source.tables == ("public.*", "sales.*")
     assert settings.store.url == "s3://lake/x"
+    assert (settings.warehouse.format, settings.warehouse.iceberg.catalog) == ("iceberg", "jdbc")

@@ -119,7 +119,11 @@ def test_settings_say_which_tables_are_meant(
         "pipeline": "p",
         "source": {"url": "postgresql://u@h/d"},
         "store": {"url": "file:///s"},
-        "warehouse": {"url": "file:///w", "format": warehouse},
+        "warehouse": {
+            "url": "file:///w",
+            "format": warehouse,
+            "iceberg": {"catalog": "jdbc", "url": "sqlite:////w/catalog.db"},
+        },
         "tables": {"*.*": {} if others is None else {"format": others}, "public.t": entry},
     }
     if not refused:

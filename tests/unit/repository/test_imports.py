@@ -119,6 +119,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.warehouse.iceberg.client": frozenset(
         {"pyiceberg.catalog", "pyiceberg.exceptions", "pyiceberg.table"}
     ),
+    "tideline.warehouse.iceberg.leftovers": frozenset({"pathlib"}),
     "tideline.warehouse.iceberg.probe": frozenset(
         {"pyiceberg.exceptions", "pyiceberg.schema", "pyiceberg.types", "uuid"}
     ),
@@ -165,7 +166,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_publish.outputs.kafka.errors": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kafka.output": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kafka.positions": frozenset({"confluent_kafka"}),
-    "tideline_publish.outputs.kafka.topics": frozenset({"confluent_kafka", "time"}),
+    "tideline_publish.outputs.kafka.topics": frozenset({"confluent_kafka"}),
     # The worker's edge; inside of it is the core.
     "tideline_capture.app": frozenset({"redis", "socket", "sys"}),
     "tideline_capture.metrics": frozenset({"os", "prometheus_client", "socket"}),
@@ -216,6 +217,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_spark.formats.bigquery.stream_key": frozenset({"secrets"}),
     "tideline_spark.formats.bigquery.stream_rows": frozenset({"google.protobuf"}),
     "tideline_spark.formats.bigquery.streaming": frozenset({"google.protobuf", "time"}),
+    "tideline_spark.failure_texts": frozenset({"os", "sys"}),
     "tideline_spark.local_parts": frozenset({"pyarrow"}),
     "tideline_spark.maintain": PROGRAM | {"time"},
     "tideline_spark.merge": PROGRAM | POOL | {"time"},
@@ -228,7 +230,6 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_spark.verify": PROGRAM | POOL,
     # Commands: what each shows or starts.
     "tideline_console.app": frozenset({"importlib.metadata"}),
-    "tideline_console.assess": frozenset({"tideline_spark.schemas"}),
     "tideline_console.cost": frozenset({"rich"}),
     "tideline_console.delete_pipeline": frozenset({"redis.exceptions"}),
     "tideline_console.deleted_files": frozenset({"shutil"}),

@@ -91,7 +91,29 @@ def test_a_rebuild_has_a_place_of_its_own_in_either_format() -> None:
     assert place.shadow(7).root("iceberg") == "iceberg://tideline/erp__rebuild_000007"
 
 
-def test_iceberg_tables_need_a_catalog() -> None:
-    with pytest.raises(Misconfigured, match="no catalog is named") as caught:
-        settings_with({}).warehouse.iceberg.need_catalog()
-    assert "docs/ICEBERG.md" in str(caught.value.hint)
+@pytest.mark.parametrize(
+    ("of_all", "of_one", "lacks"),
+    [
+        ("iceberg", None, "no catalog is named"),
+        ("bigquery", None, "no project is named"),
+        ("delta", "iceberg", "public.audit: Iceberg tables are wanted, and no catalog is named"),
+        ("delta", "bigquery", "public.audit: tables in BigQuery are wanted, and no project is"),
+    ],
+)
+def test_tables_of_a_format_that_has_no_place_are_refused(
+    of_all: str, of_one: str | None, lacks: str
+) -> None:
+    """With the settings: no merge of theirs could ever work."""
+    tables = {} if of_one is None else {"public.audit": {"format": of_one}}
+    with pytest.raises(Misconfigured, match=lacks) as caught:
+        settings_with({}, warehouse={"url": "file:///w", "format": of_all}, tables=tables)
+    key = "catalog" if "catalog" in lacks else "project"
+    assert f"set warehouse.{of_one or of_all}.{key}" in str(caught.value)
+
+
+def test_a_place_that_some_tables_have_is_enough_for_them() -> None:
+    """The others need none, and neither does a catalog that new tables are not made in."""
+    settings_with(JDBC, warehouse={"url": "file:///w", "iceberg": JDBC})
+    both = {"url": "file:///w", "bigquery": {"project": "my-project"}}
+    tables = {"public.audit": {"format": "bigquery"}, "public.b": {"format": "delta"}}
+    assert settings_with({}, warehouse=both, tables=tables).formats == {"delta", "bigquery"}

@@ -110,7 +110,8 @@ def test_a_warehouse_of_iceberg_tables_is_probed_with_its_first_delta_table(
     url = server.settings().url
     store = open_store(Store(url=f"memory://{uuid.uuid4().hex}"))
     server.ignores_conditions = True
-    register_warehouse(pipeline(server, url, format="iceberg"), store)
+    catalog = {"catalog": "jdbc", "url": "postgresql://catalog:5432/iceberg"}
+    register_warehouse(pipeline(server, url, format="iceberg", iceberg=catalog), store)
     assert (server.requests, len(store.list(""))) == ([], 1)
     with pytest.raises(Misconfigured, match="lets two writers create the same object"):
         register_warehouse(pipeline(server, url), store)

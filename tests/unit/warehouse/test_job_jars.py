@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,8 +37,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def settings(store: str, warehouse: str, table_format: str = "iceberg") -> Settings:
-    values = {"pipeline": "p", "source": {"url": "postgresql://u@h/d"}}
-    place = {"url": warehouse, "format": table_format}
+    values: dict[str, Any] = {"pipeline": "p", "source": {"url": "postgresql://u@h/d"}}
+    catalog = {"catalog": "jdbc", "url": "sqlite:////w/catalog.db"}
+    place: dict[str, Any] = {"url": warehouse, "format": table_format}
+    if table_format == "iceberg":
+        place["iceberg"] = catalog
     return make_settings({**values, "store": {"url": store}, "warehouse": place})
 
 

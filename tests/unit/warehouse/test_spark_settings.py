@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tideline.contract.errors import Misconfigured
 from tideline.settings import Settings, make_settings
 from tideline.warehouse import job_jars
 from tideline.warehouse.iceberg.names import CATALOG_SETTING
@@ -54,9 +53,3 @@ def test_the_catalog_comes_with_its_jars(
     settings = of(tmp_path, warehouse, orders={"format": table})
     assert (Path("iceberg") in job_jars.job_jars(settings)) is wanted
     assert (CATALOG_SETTING in access_settings(settings)) is wanted
-
-
-def test_iceberg_tables_need_a_catalog(tmp_path: Path) -> None:
-    settings = of(tmp_path, {}, orders={"format": "iceberg"})
-    with pytest.raises(Misconfigured, match="no catalog is named"):
-        access_settings(settings)

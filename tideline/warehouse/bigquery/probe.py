@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Dataset
 
 PERSON = "a person's login"
+EMULATOR = "none, as an emulator needs none"
 _KINDS = {
     "google.oauth2.service_account": "a service account's key",
     "google.auth.compute_engine": "the service account of this machine",
@@ -28,7 +29,7 @@ _KINDS = {
     "google.auth.pluggable": "a workload identity",
     "google.auth.external_account_authorized_user": PERSON,
     "google.oauth2.credentials": PERSON,
-    "google.auth.credentials": "none, as for an emulator",
+    "google.auth.credentials": EMULATOR,
 }
 """The kinds of credentials, by the module of their class in Google's library."""
 _DENIED = ("accessDenied", "forbidden")

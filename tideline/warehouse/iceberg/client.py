@@ -12,6 +12,7 @@ from tideline.contract.target_url import CATALOG
 from tideline.settings import Warehouse
 from tideline.warehouse.base import unreadable
 from tideline.warehouse.iceberg.catalog import reader_properties
+from tideline.warehouse.iceberg.leftovers import remove_leftovers
 from tideline.warehouse.iceberg.names import Identifier
 
 if TYPE_CHECKING:
@@ -77,9 +78,12 @@ def owned_tables(place: Warehouse, pipeline: str, incarnation: str | None) -> It
 
 
 def remove_table(place: Warehouse, identifier: Identifier) -> None:
-    """Remove a table from the catalog, with its files."""
+    """Remove a table from the catalog, with its files, and folders that are empty then."""
     with reading(".".join(identifier)):
-        open_catalog(place).purge_table(identifier)
+        catalog = open_catalog(place)
+        location = catalog.load_table(identifier).location()
+        catalog.purge_table(identifier)
+    remove_leftovers(location)
 
 
 @contextmanager

@@ -8,10 +8,12 @@ here; the order of texts is their collation's, which the database has.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
 from tideline.contract.open_state import TableCondition
+from tideline.contract.printable import command
 from tideline.contract.reasons import SnapshotReason
 from tideline.contract.receipt import rereads_pending
 from tideline.contract.request import DumpRequest, KeyRange
@@ -23,6 +25,15 @@ from tideline_capture.core.state import VALUE, CoreState
 _NUMBERS = (Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.DECIMAL)
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+SHOWN_BY_STATUS = "`tideline status` shows the tables that are captured"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRefusal:
+    """The error of a request that is refused, and what to do instead."""
+
+    error: str
+    hint: str = SHOWN_BY_STATUS
 
 
 class Admission:
@@ -33,42 +44,53 @@ class Admission:
 
     def tables_for(
         self, request: DumpRequest, selection: TableSelection
-    ) -> tuple[list[str], str | None]:
+    ) -> tuple[list[str], RequestRefusal | None]:
         """Return the tables to dump, or why the request is refused."""
         why = request.why
         if why is not None and (why.by_worker or not rereads_pending(request)):
             begins = f"{why.value}:"
-            return [], f"ids that begin with {begins!r} are for requests of Tideline's own"
+            return [], RequestRefusal(
+                f"ids that begin with {begins!r} are for requests of Tideline's own"
+            )
         if selection.error is not None:
-            return [], selection.error
+            return [], RequestRefusal(selection.error)
         if selection.missing is not None:
-            return [], f"no captured table matches {selection.missing!r}"
+            return [], RequestRefusal(f"no captured table matches {selection.missing!r}")
         every = dict.fromkeys(table for hits in selection.hits for table in hits)
         served = {table: self._serves(request, table) for table in every}
         for hits in selection.hits:
             if not any(map(served.__getitem__, hits)):
-                state = self._state.tables[hits[0]]
-                return [], f"table {hits[0]} {self._condition(hits[0], state.reason)}"
+                return [], self._unread(hits[0])
         tables = [table for table in every if served[table]]
         without = [] if request.whole else [one for one in tables if self._state.keyless(one)]
         if without:
-            return [], f"table {without[0]} has no key: only a dump of the whole table can be made"
-        if request.keys is not None and len(tables) != 1:
-            return [], f"keys needs exactly one table, {len(tables)} match"
-        if request.key_range is not None and len(tables) != 1:
-            return [], f"key_range needs exactly one table, {len(tables)} match"
-        error = self._wrong_keys(request, tables[0])
+            return [], RequestRefusal(
+                f"table {without[0]} has no key: only a dump of the whole table can be made",
+                f"{command('dump', without[0])}, without keys or a range",
+            )
+        error = self._wrong_number(request, len(tables)) or self._wrong_keys(request, tables[0])
         if error is None and why is SnapshotReason.PENDING:
             error = self._comes_anyway(tables[0])
-        return tables, error
+        return tables, None if error is None else RequestRefusal(error)
 
-    def _condition(self, table: str, reason: str | None) -> str:
+    def _unread(self, table: str) -> RequestRefusal:
         """Return why nothing is read of a table."""
+        state = self._state.tables[table]
         if not self._state.captures(table):
-            return f"is quarantined: {reason}"
-        if self._state.tables[table].condition is TableCondition.SCHEMA_BLOCKED:
-            return f"is blocked: {reason}"
-        return "has no key to verify it by"
+            return RequestRefusal(f"table {table} is quarantined: {state.reason}")
+        if state.condition is TableCondition.SCHEMA_BLOCKED:
+            return RequestRefusal(f"table {table} is blocked: {state.reason}")
+        return RequestRefusal(
+            f"table {table} has no key to verify it by",
+            f"{command('dump', table)} makes it equal to its source (docs/KEYLESS.md)",
+        )
+
+    def _wrong_number(self, request: DumpRequest, tables: int) -> str | None:
+        """Return why keys or a range of them cannot be those of so many tables, if so."""
+        for name, given in (("keys", request.keys), ("key_range", request.key_range)):
+            if given is not None and tables != 1:
+                return f"{name} needs exactly one table, {tables} match"
+        return None
 
     def _wrong_keys(self, request: DumpRequest, table: str) -> str | None:
         """Return why the request's keys cannot be keys of ``table``, if so."""

@@ -22,7 +22,7 @@ from tideline_capture.core.effects import (
 )
 from tideline_capture.core.events import RequestArrived, RequestRefused
 from tideline_capture.core.open_requests import size_of
-from tideline_capture.core.requests.admission import Admission
+from tideline_capture.core.requests.admission import SHOWN_BY_STATUS, Admission
 from tideline_capture.core.requests.table_selection import TableNames, TableSelection
 from tideline_capture.core.state import CoreState
 
@@ -126,9 +126,10 @@ class Intake:
 
     def _decide(self, arrived: RequestArrived, selection: TableSelection) -> Effects:
         state, request = self._state, arrived.request
-        tables, error = self._admission.tables_for(request, selection)
-        if error is not None:
-            self.on_refused(RequestRefused(arrived.message_id, request.request_id, error))
+        tables, refusal = self._admission.tables_for(request, selection)
+        if refusal is not None:
+            error = RequestRefused(arrived.message_id, request.request_id, refusal.error)
+            self.on_refused(error, refusal.hint)
             return
         size = size_of(request)
         self._work += size // _BYTES_PER_WORK + len(tables)
@@ -149,10 +150,10 @@ class Intake:
         refused = RequestRefused(arrived.message_id, arrived.request.request_id, error)
         self.refuse(refused, _AGAIN, again=True)
 
-    def on_refused(self, refused: RequestRefused) -> None:
+    def on_refused(self, refused: RequestRefused, hint: str = SHOWN_BY_STATUS) -> None:
         """Record a message that is no request we can serve."""
         if not self.has_refused(refused.message_id):
-            self.refuse(refused, "`tideline status` shows the tables that are captured")
+            self.refuse(refused, hint)
 
     def has_refused(self, message_id: str) -> bool:
         """Return whether this very message was refused, and came again before that was durable.

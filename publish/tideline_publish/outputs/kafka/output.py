@@ -7,7 +7,7 @@ earlier one, so that each event is there once for consumers that read what is co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -35,7 +35,14 @@ class KafkaOutput:
 
     order: ClassVar[OrderScope] = OrderScope.KEY
 
-    def __init__(self, pipeline: str, publisher: str, settings: KafkaSettings) -> None:
+    def __init__(
+        self,
+        pipeline: str,
+        publisher: str,
+        settings: KafkaSettings,
+        pause: Callable[[float], object],
+    ) -> None:
+        self._pause = pause
         self._name = f"{pipeline}.{publisher}"
         self._pipeline = pipeline
         self._settings = settings
@@ -55,9 +62,8 @@ class KafkaOutput:
             self._producer = Producer(self._producer_settings())
             return logged
         with asking("to begin as its producer"):
-            ensure_topic(
-                self._settings, self._settings.positions_topic, partitions=1, compacted=True
-            )
+            topic = self._settings.positions_topic
+            ensure_topic(self._settings, self._pause, topic, partitions=1, compacted=True)
             self._producer = Producer(self._producer_settings())
             self._producer.init_transactions(ANSWER_S)
             own = committed_position(self._settings, self._name)
@@ -143,7 +149,7 @@ class KafkaOutput:
         """Return the topic of a table, and its number of partitions."""
         if table not in self._topics:
             topic = topic_of(self._settings.topic, self._pipeline, parse_table(table))
-            self._topics[table] = topic, ensure_topic(self._settings, topic)
+            self._topics[table] = topic, ensure_topic(self._settings, self._pause, topic)
         return self._topics[table]
 
     def _producer_settings(self) -> dict[str, Any]:

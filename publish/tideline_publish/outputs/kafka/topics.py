@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
@@ -15,10 +15,15 @@ _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 
 def ensure_topic(
-    settings: KafkaSettings, topic: str, *, partitions: int = -1, compacted: bool = False
+    settings: KafkaSettings,
+    pause: Callable[[float], object],
+    topic: str,
+    *,
+    partitions: int = -1,
+    compacted: bool = False,
 ) -> int:
     """Return the number of partitions of ``topic``. One that is ``compacted``, or any where the
-    settings want that, is made where it is missing: with so many ``partitions`` (-1: as the broker
+    settings want that, is made where it is missing, and ``pause`` waits for it: with so many ``partitions`` (-1: as the broker
     does by default). Raises Misconfigured for one that is not there."""
     admin = AdminClient(client_settings(settings))
     known = _partitions(admin, topic)
@@ -30,7 +35,7 @@ def ensure_topic(
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
-        known = _appeared(admin, topic)
+        known = _appeared(admin, pause, topic)
     if known == 0:
         raise Misconfigured(
             f"Kafka has no topic {topic}",
@@ -52,11 +57,11 @@ def _partitions(admin: AdminClient, topic: str) -> int:
     raise KafkaException(found.error)
 
 
-def _appeared(admin: AdminClient, topic: str) -> int:
+def _appeared(admin: AdminClient, pause: Callable[[float], object], topic: str) -> int:
     """Return the number of partitions of a topic that was made: brokers learn of it in a moment."""
     for _ in range(int(ANSWER_S * 10)):
         count = _partitions(admin, topic)
         if count:
             return count
-        time.sleep(0.1)
+        pause(0.1)
     return 0

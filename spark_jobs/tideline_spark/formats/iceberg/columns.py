@@ -176,12 +176,23 @@ def _check_layout(before: IcebergMetadata, kept: Collection[str]) -> None:
 
 
 def _check_names(before: IcebergMetadata, columns: Sequence[Shaped]) -> None:
-    """Raise Misconfigured for a column that would have the name of a partition field."""
+    """Raise Misconfigured for a column that would have the name of a partition field.
+
+    One that the source dropped and that is kept, empty, is made again by its name.
+    """
     ids = {one["name"]: one["id"] for one in before.schema["fields"]}
     fields = before.partition_names
     for name, was, new in columns:
         if new is None and was in (None, name):
             continue
+        if name in fields and name in ids and was is None:
+            raise Misconfigured(
+                f"column {name!r} was dropped at the source, or replaced, and Iceberg has given its"
+                " name to partitions, so that none can be made in its place",
+                hint='set dropped_columns = "drop" for the table, which lets a dropped column go;'
+                ' where another one has come by its name, on_change.add = "ignore", too'
+                " (docs/LAYOUT.md)",
+            )
         if name in fields and (new is not None or fields[name] != ids[was]):
             raise Misconfigured(
                 f"a column has come with the name {name!r}, which Iceberg has given to partitions",

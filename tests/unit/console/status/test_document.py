@@ -186,6 +186,7 @@ def test_what_the_warehouse_says_of_a_live_table() -> None:
     foreign = table(live, merged_to(31, 700, unhealed=("DELETE at version 9",)))
     assert foreign.state is TableStage.NEEDS_RESNAPSHOT
     assert "DELETE at version 9" in (foreign.reason or "")
+    assert foreign.hint == "`tideline dump public.a` heals it"
     broken = table(live, merged_to(problem="set back"))
     assert (broken.state, broken.reason) == (TableStage.TARGET_BLOCKED, "set back")
     assert (broken.merged, broken.up_to_date) == (None, False)

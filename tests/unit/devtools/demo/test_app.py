@@ -341,3 +341,18 @@ def test_where_the_demo_keeps_its_tables(tmp_path: Path, storage: Literal["s3", 
 
 def test_the_demo_is_in_s3_unless_told_otherwise(tmp_path: Path) -> None:
     assert DemoStage(tmp_path, of_kind("postgres")).s3 is not None
+
+
+@pytest.mark.usefixtures("played")
+def test_a_run_beside_another_ends_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have one folder: to stop its servers would remove the other one's data."""
+    stopped: list[str] = []
+
+    def in_use(stage: object) -> list[str]:
+        raise Misconfigured("the folder is in use", hint="stop that run first")
+
+    monkeypatch.setattr(demo.DemoStage, "clear", in_use)
+    monkeypatch.setattr(demo.DemoStage, "stop", lambda stage: stopped.append("all"))
+    with pytest.raises(Misconfigured, match="in use"):
+        demo.run()
+    assert stopped == []

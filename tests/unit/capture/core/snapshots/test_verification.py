@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fixtures.core import (
     BEFORE_LATE,
@@ -189,6 +190,32 @@ def test_a_blocked_or_quarantined_table_is_refused_by_name() -> None:
     [answer] = driver.close_segment().refused
     assert answer.error == f"table {TABLE} is quarantined: no identity"
     assert driver.core.state.quarantined(TABLE) == "value"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error", "hint"),
+    [
+        (
+            {"purpose": "verify"},
+            "has no key to verify it by",
+            f"`tideline dump {TABLE}` makes it equal to its source (docs/KEYLESS.md)",
+        ),
+        (
+            {"keys": (("1",),)},
+            "has no key: only a dump of the whole table can be made",
+            f"`tideline dump {TABLE}`, without keys or a range",
+        ),
+    ],
+)
+def test_of_a_table_without_a_key_the_dump_that_can_be_made_is_named(
+    wanted: dict[str, Any], error: str, hint: str
+) -> None:
+    driver = Driver(make_core())
+    driver.catalog(facts_with(replace(SCHEMA, key=())))
+    driver.ask("v1", **wanted)
+    [answer] = driver.close_segment().refused
+    assert answer.error == f"table {TABLE} {error}"
+    assert answer.hint == hint
 
 
 def test_a_successor_goes_on_behind_the_last_chunk() -> None:
