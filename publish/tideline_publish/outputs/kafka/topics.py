@@ -23,8 +23,8 @@ def ensure_topic(
     compacted: bool = False,
 ) -> int:
     """Return the number of partitions of ``topic``. One that is ``compacted``, or any where the
-    settings want that, is made where it is missing, and ``pause`` waits for it: with so many ``partitions`` (-1: as the broker
-    does by default). Raises Misconfigured for one that is not there."""
+    settings want that, is made where it is missing, with so many ``partitions`` (-1: as the broker
+    does by default), and ``pause`` waits for it. Raises Misconfigured for one that is not there."""
     admin = AdminClient(client_settings(settings))
     known = _partitions(admin, topic)
     if known == 0 and (compacted or settings.make_topics):
