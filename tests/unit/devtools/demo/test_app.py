@@ -351,8 +351,9 @@ def test_a_run_beside_another_ends_nothing_of_it(monkeypatch: pytest.MonkeyPatch
     def in_use(stage: object) -> list[str]:
         raise Misconfigured("the folder is in use", hint="stop that run first")
 
-    monkeypatch.setattr(DemoStage, "clear", in_use)
-    monkeypatch.setattr(DemoStage, "stop", lambda stage: stopped.append("all"))
+    stage = vars(demo)["DemoStage"]  # The one that plays.
+    monkeypatch.setattr(stage, "clear", in_use)
+    monkeypatch.setattr(stage, "stop", lambda _stage: stopped.append("all"))
     with pytest.raises(Misconfigured, match="in use"):
         demo.run()
     assert stopped == []
