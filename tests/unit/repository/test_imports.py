@@ -32,6 +32,7 @@ SHARED = frozenset({"tideline", "msgspec"})
 PACKAGES: Mapping[str, frozenset[str]] = {
     "tideline": SHARED,
     "tideline.contract": frozenset({"tideline.contract", "msgspec"}),
+    "tideline.consumer": frozenset({"tideline.consumer"}),
     "tideline.settings": SHARED | {"pathlib", "pydantic", "pydantic_core"},
     "tideline_capture": SHARED | {"tideline_capture", "numpy", "pyarrow", "structlog"},
     "tideline_capture.core": frozenset(
@@ -90,6 +91,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.spark_versions": frozenset({"importlib.metadata"}),
     # The one place of clocks, threads and ids that the worker and the store are handed.
     "tideline.system": frozenset({"concurrent.futures", "queue", "threading", "time", "uuid"}),
+    "tideline.consumer.own_transactions": frozenset({"sqlalchemy", "threading", "time"}),
     "tideline.programs.logs": frozenset({"stamina", "structlog", "threading"}),
     "tideline.programs.stopping": frozenset({"signal", "threading"}),
     "tideline.contract.json_schemas": frozenset({"sys"}),
