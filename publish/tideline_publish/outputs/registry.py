@@ -21,7 +21,9 @@ def _kafka(pipeline: str, publisher: str, settings: PublishSettings) -> Output:
 
 
 OUTPUTS: Mapping[str, OutputMaker] = {
-    "files": lambda _pipeline, _publisher, settings: FilesOutput(settings.files),
+    "files": lambda _pipeline, _publisher, settings: FilesOutput(
+        settings.files, keyed=settings.format != "json"
+    ),
     "kafka": _kafka,
     "null": lambda *_: NullOutput(),
 }
