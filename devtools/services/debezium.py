@@ -48,7 +48,6 @@ class Connector:
 
 POSTGRES = Connector("postgres", "3.6.1", "io.debezium.connector.postgresql.PostgresConnector")
 MARIADB = Connector("mariadb", "3.5.0", "io.debezium.connector.mariadb.MariaDbConnector")
-MYSQL = Connector("mysql", "3.6.1", "io.debezium.connector.mysql.MySqlConnector")
 
 
 class DebeziumServer(LoopbackServer):

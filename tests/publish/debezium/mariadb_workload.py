@@ -1,3 +1,4 @@
+# ruff: noqa: S608  statements are made of constants
 """What happens in a MariaDB under the differential test, as SQL; tables are in the test's own
 database."""
 

@@ -1,3 +1,4 @@
+# ruff: noqa: S608  statements are made of constants
 """What happens in a PostgreSQL under the differential test, as SQL."""
 
 from __future__ import annotations
@@ -226,13 +227,15 @@ LOGGED = (
     "UPDATE public.plain SET id = 3, note = 'moved' WHERE id = 2",
     "UPDATE public.plain SET part = 'c' WHERE id = 3",
     "DELETE FROM public.plain WHERE id = 3",
-    "INSERT INTO public.plain SELECT n, 'x', 'many', n, now(), false, n FROM generate_series(10, 12) n",
+    "INSERT INTO public.plain SELECT n, 'x', 'many', n, now(), false, n"
+    " FROM generate_series(10, 12) n",
     "DELETE FROM public.plain WHERE id >= 11",
     "INSERT INTO public.imaged VALUES (2, 'new', NULL, '2026-02-02')",
     "UPDATE public.imaged SET note = 'newer' WHERE id = 2",
     "UPDATE public.imaged SET id = 5, price = 2 WHERE id = 2",
     "DELETE FROM public.imaged WHERE id = 5",
-    "INSERT INTO public.toasted VALUES (2, repeat('y', 5000), decode(repeat('ab', 5000), 'hex'), 1)",
+    "INSERT INTO public.toasted"
+    " VALUES (2, repeat('y', 5000), decode(repeat('ab', 5000), 'hex'), 1)",
     "UPDATE public.toasted SET number = 2 WHERE id = 2",
     "UPDATE public.toasted SET id = 3 WHERE id = 2",
     "UPDATE public.toasted SET big = 'small' WHERE id = 3",

@@ -39,7 +39,6 @@ def array_field(name: str, first: int | None, second: int | None) -> FieldType:
     return FieldType(
         {"type": "array", "items": {**schema, "optional": True}},
         texts,
-        zero="[]",
         unavailable=(lambda text: f"[{as_json(text)}]") if convert is _strings else _no_array,
     )
 

@@ -66,7 +66,8 @@ _UNITS = ("ms", "us", "ns")
 def _members(
     schema: TableSchema, names: Sequence[str], fields: Mapping[str, FieldType]
 ) -> list[Mapping[str, Any]]:
+    """Return the members of a struct. All but the key are optional: not each row before is known,
+    and not each value has a form."""
     return [
-        {**fields[name].schema, "optional": schema.column(name).nullable, "field": name}
-        for name in names
+        {**fields[name].schema, "optional": name not in schema.key, "field": name} for name in names
     ]

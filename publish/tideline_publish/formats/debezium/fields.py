@@ -12,13 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tideline.contract.types import Kind, LogicalType
-from tideline_publish.formats.debezium.numbers import base64_decimals, base64_integer
+from tideline_publish.formats.debezium.numbers import base64_decimals
 from tideline_publish.formats.debezium.times import epoch, far_day, far_us, far_zoned, zoned
 from tideline_publish.formats.json_values import json_strings, json_values
 
 Schema = Mapping[str, Any]
 """A Connect schema in JSON, without ``optional`` and ``field``."""
-ZERO_BYTES = base64_integer(0)
 _MS_DIGITS = 3
 
 
@@ -33,15 +32,13 @@ class FieldType:
 
     ``texts``: a column of a part as texts of JSON, NULL where the column has NULL, or has a value
     that the type has no form of. ``overflow``: the same of one value that is kept as the source's
-    text. ``zero``: what stands for a value that is not there, of a column that is never NULL.
-    ``unavailable``: the text that stands for values which the log left out, in this type; None
-    where it has none.
+    text. ``unavailable``: the placeholder for values which the log left out, in this type; None
+    where it has no room for one.
     """
 
     schema: Schema
     texts: Callable[[pa.Array], pa.StringArray]
     overflow: Callable[[str], str | None] = no_form
-    zero: str = "0"
     unavailable: Callable[[str], str | None] = no_form
 
 
@@ -79,7 +76,7 @@ def each_text(convert: Callable[[str], str | None]) -> Callable[[pa.Array], pa.S
 def strings(name: str = "") -> FieldType:
     """Return the field of texts; ``name`` is that of their type."""
     schema = named("string", name) if name else {"type": "string"}
-    return FieldType(schema, json_strings, as_json, '""', as_json)
+    return FieldType(schema, json_strings, as_json, as_json)
 
 
 def plain(kind: str) -> FieldType:
@@ -91,7 +88,7 @@ def decimals(logical: LogicalType) -> FieldType:
     """Return the field of decimals with a precision."""
     name = "org.apache.kafka.connect.data.Decimal"
     schema = decimal_schema(name, logical.scale, logical.precision)
-    return FieldType(schema, base64_decimals, zero=ZERO_BYTES)
+    return FieldType(schema, base64_decimals)
 
 
 def decimal_schema(name: str, scale: int, precision: int) -> Schema:
@@ -123,9 +120,8 @@ def zoned_times(digits: int) -> FieldType:
     def texts(column: pa.Array) -> pa.StringArray:
         return json_strings(zoned(column, digits))
 
-    zero = as_json(far_zoned("1970-01-01 00:00:00", digits))
     name = "io.debezium.time.ZonedTimestamp"
-    return FieldType(named("string", name), texts, far, zero, as_json)
+    return FieldType(named("string", name), texts, far, as_json)
 
 
 def dates() -> FieldType:
@@ -153,7 +149,7 @@ def raw_bytes() -> FieldType:
             pa.string(),
         )
 
-    return FieldType({"type": "bytes"}, texts, no_form, '""', in_base64)
+    return FieldType({"type": "bytes"}, texts, no_form, in_base64)
 
 
 def floats(kind: str, logical: LogicalType) -> FieldType:
@@ -186,7 +182,7 @@ def field_of_kind(logical: LogicalType, digits: int = 6) -> FieldType:
 
 
 _PLAIN: Mapping[Kind, FieldType] = {
-    Kind.BOOLEAN: FieldType({"type": "boolean"}, numbers, zero="false"),
+    Kind.BOOLEAN: FieldType({"type": "boolean"}, numbers),
     Kind.INT8: plain("int16"),
     Kind.INT16: plain("int16"),
     Kind.INT32: plain("int32"),

@@ -220,15 +220,11 @@ class _Shape:
     def _keys_only(self, rows: pa.RecordBatch) -> dict[str, Piece]:
         """Return the key before; what else the row had is not known."""
         key = self._old_key(rows)
-        return {name: key.get(name, pa.scalar(self._unknown(name))) for name in self.columns}
-
-    def _unknown(self, name: str) -> str:
-        return NULL if self.schema.column(name).nullable else self.fields[name].zero
+        return {name: key.get(name, pa.scalar(NULL)) for name in self.columns}
 
     def _placeholder(self, name: str) -> str:
         """Return what stands for a value that the log left out: null where the type has no room for
-        a placeholder, also of a column that is never NULL, so that no made-up value is taken for
-        the row's."""
+        a placeholder."""
         return self.fields[name].unavailable(self.settings.unavailable) or NULL
 
 

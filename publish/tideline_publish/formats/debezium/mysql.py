@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from tideline.contract.schema import Column
 from tideline.contract.types import Kind
 from tideline_publish.formats.debezium.fields import (
-    ZERO_BYTES,
     FieldType,
     Schema,
     as_json,
@@ -47,7 +46,7 @@ def mysql_field(column: Column) -> FieldType:
         return field_of_kind(column.logical, first)
     if name == "decimal" and column.logical.kind is Kind.STRING:
         schema = decimal_schema(_DECIMAL, int(match["second"] or 0), first)
-        return FieldType(schema, lambda texts: decimals_of_texts(texts)[0], zero=ZERO_BYTES)
+        return FieldType(schema, lambda texts: decimals_of_texts(texts)[0])
     if name == "bit":
         return _bits(first)
     if name == "bigint" and column.logical.kind is Kind.DECIMAL:
@@ -60,14 +59,12 @@ def _labels(text: str) -> FieldType:
     found = [label.replace("''", "'") for label in _LABEL.findall(text)]
     allowed = ",".join(label.replace(",", "\\,") for label in found)
     name = "io.debezium.data.Enum" if text.startswith("enum") else "io.debezium.data.EnumSet"
-    return FieldType(named("string", name, allowed=allowed), json_strings, as_json, '""', as_json)
+    return FieldType(named("string", name, allowed=allowed), json_strings, as_json, as_json)
 
 
 def _bits(length: int) -> FieldType:
     if length <= 1:
-        return FieldType(
-            {"type": "boolean"}, lambda texts: numbers(pc.equal(texts, "1")), zero="false"
-        )
+        return FieldType({"type": "boolean"}, lambda texts: numbers(pc.equal(texts, "1")))
     size = -(-length // 8)
 
     def text(bits: str) -> str:
@@ -75,7 +72,7 @@ def _bits(length: int) -> FieldType:
         return f'"{base64.b64encode(raw).decode()}"'
 
     schema = named("bytes", "io.debezium.data.Bits", length=str(length))
-    return FieldType(schema, each_text(text), zero=text("0"))
+    return FieldType(schema, each_text(text))
 
 
 def _unsigned(column: pa.Array) -> pa.StringArray:
@@ -117,5 +114,5 @@ _BY_NAME: Mapping[str, FieldType] = {
     "year": FieldType(named("int32", "io.debezium.time.Year"), numbers),
     "json": strings("io.debezium.data.Json"),
     "uuid": strings("io.debezium.data.Uuid"),
-    "geometry": FieldType(_GEOMETRY, _geometries, zero='{"wkb":"","srid":null}'),
+    "geometry": FieldType(_GEOMETRY, _geometries),
 }

@@ -14,7 +14,6 @@ from tideline.contract.schema import Column
 from tideline.contract.types import Kind
 from tideline_publish.formats.debezium.arrays import array_field
 from tideline_publish.formats.debezium.fields import (
-    ZERO_BYTES,
     FieldType,
     as_json,
     decimal_schema,
@@ -69,7 +68,7 @@ def _with_ends(field: FieldType, end: Callable[[str], str]) -> FieldType:
     def overflow(text: str) -> str | None:
         return end(text) if text in _NO_END else field.overflow(text)
 
-    return FieldType(field.schema, field.texts, overflow, field.zero, field.unavailable)
+    return FieldType(field.schema, field.texts, overflow, field.unavailable)
 
 
 def _string_field(name: str, first: int | None, second: int | None) -> FieldType:
@@ -87,9 +86,9 @@ def _string_field(name: str, first: int | None, second: int | None) -> FieldType
 def _numeric(precision: int | None, scale: int | None) -> FieldType:
     """Return the field of numbers without bounds, or with more digits than decimals have."""
     if precision is None:
-        return FieldType(_VARIABLE_SCALE, variable_scale, zero=_NO_NUMBER)
+        return FieldType(_VARIABLE_SCALE, variable_scale)
     schema = decimal_schema(_DECIMAL, max(scale or 0, 0), precision)
-    return FieldType(schema, lambda texts: decimals_of_texts(texts)[0], zero=ZERO_BYTES)
+    return FieldType(schema, lambda texts: decimals_of_texts(texts)[0])
 
 
 _VARIABLE_SCALE = {
@@ -102,7 +101,6 @@ _VARIABLE_SCALE = {
     "version": 1,
     "doc": "Variable scaled decimal",
 }
-_NO_NUMBER = f'{{"scale":0,"value":{ZERO_BYTES}}}'
 
 
 def _clock(digits: int) -> FieldType:
@@ -115,11 +113,9 @@ def _clock(digits: int) -> FieldType:
 
 def _bits(name: str, length: int | None) -> FieldType:
     if name == "bit" and length in (None, 1):
-        return FieldType(
-            {"type": "boolean"}, lambda texts: numbers(pc.equal(texts, "1")), zero="false"
-        )
+        return FieldType({"type": "boolean"}, lambda texts: numbers(pc.equal(texts, "1")))
     schema = named("bytes", "io.debezium.data.Bits", length=str(length or 2**31 - 1))
-    return FieldType(schema, each_text(bits_text), zero='""')
+    return FieldType(schema, each_text(bits_text))
 
 
 def bits_text(text: str) -> str:
@@ -176,21 +172,18 @@ _BY_NAME: Mapping[str, FieldType] = {
     "time with time zone": FieldType(
         named("string", "io.debezium.time.ZonedTime"),
         each_text(_zoned_clock),
-        zero='"00:00:00Z"',
         unavailable=as_json,
     ),
     "interval": FieldType(named("int64", "io.debezium.time.MicroDuration"), each_text(_interval)),
-    "money": FieldType(named("bytes", _DECIMAL, scale=str(_MONEY_SCALE)), _money, zero=ZERO_BYTES),
+    "money": FieldType(named("bytes", _DECIMAL, scale=str(_MONEY_SCALE)), _money),
     "uuid": strings("io.debezium.data.Uuid"),
     "json": strings(_JSON),
     "jsonb": strings(_JSON),
     "xml": strings("io.debezium.data.Xml"),
     "tsvector": strings("io.debezium.data.Tsvector"),
-    "point": FieldType(POINT_SCHEMA, each_text(_point), zero="null"),
+    "point": FieldType(POINT_SCHEMA, each_text(_point)),
 }
 _BY_EXTENSION: Mapping[str, FieldType] = {
-    "hstore": FieldType(
-        named("string", _JSON), each_text(_hstore), zero='"{}"', unavailable=as_json
-    ),
+    "hstore": FieldType(named("string", _JSON), each_text(_hstore), unavailable=as_json),
     "ltree": strings("io.debezium.data.Ltree"),
 }

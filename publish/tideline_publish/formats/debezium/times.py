@@ -13,7 +13,7 @@ SECOND_US = 1_000_000
 MS_US = 1_000
 _CLOCK = (
     r"^(?P<sign>-?)(?P<hours>[0-9]+):(?P<minutes>[0-9]{2}):(?P<seconds>[0-9]{2})"
-    r"(\.(?P<fraction>[0-9]{1,6}))?$"
+    r"(?:\.(?P<fraction>[0-9]{1,6}))?$"
 )
 _MOMENT = re.compile(
     r"(\d{4,})-(\d{2})-(\d{2})(?: (\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?(?:\+00)?)?( BC)?"
@@ -41,13 +41,13 @@ def zoned(column: pa.Array, digits: int) -> pa.StringArray:
     texts = column.cast(pa.timestamp("us")).cast(pa.string())
     end = 20 + digits if digits else 19
     day, clock = pc.utf8_slice_codeunits(texts, 0, 10), pc.utf8_slice_codeunits(texts, 11, end)
-    return pc.binary_join_element_wise(day, clock, "T")
+    return pc.binary_join_element_wise(day, "T", clock, "Z", "")
 
 
 def clock_us(texts: pa.StringArray) -> pa.Int64Array:
     """Return the microseconds of ``[-]hh:mm:ss[.ffffff]``; NULL for any other text."""
     found = pc.extract_regex(texts, _CLOCK)
-    sign, hours, minutes, seconds, fraction = (found.field(at) for at in (0, 1, 2, 3, 5))
+    sign, hours, minutes, seconds, fraction = (found.field(at) for at in range(5))
     size = pc.add(
         pc.multiply(_seconds(hours, minutes, seconds), SECOND_US),
         _int64(pc.utf8_rpad(fraction, 6, "0")),
@@ -110,7 +110,7 @@ def far_us(text: str) -> int | None:
 def far_zoned(text: str, digits: int) -> str | None:
     """Return such a point in time as ISO 8601 writes it."""
     match = _MOMENT.fullmatch(text)
-    if match is None:
+    if match is None or _far(text) is None:
         return None
     year, month, day, hours, minutes, seconds, fraction, before_christ = match.groups()
     number = 1 - int(year) if before_christ else int(year)
