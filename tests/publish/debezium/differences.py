@@ -78,7 +78,8 @@ EVERYWHERE = (
     ),
     Difference(
         r"value\.payload\.ts_(ms|us|ns)",
-        "`ts_ms` (`ts_us`, `ts_ns`) is when the worker wrote the segment: an event that is published"
+        "`ts_ms` (`ts_us`, `ts_ns`) is when the worker wrote the segment: an event that is"
+        " published"
         " again is the same, byte for byte.",
         _numbers,
     ),
@@ -106,7 +107,8 @@ _SNAPSHOTS = ("first", "first_in_data_collection", "true", "last_in_data_collect
 POSTGRES = (
     Difference(
         _SOURCE + "lsn",
-        "`source.lsn` is the end of the segment, the same for all events in it: what a part holds of"
+        "`source.lsn` is the end of the segment, the same for all events in it: what a part holds"
+        " of"
         " a row is its sequence.",
         _numbers,
     ),
@@ -138,13 +140,15 @@ POSTGRES = (
     ),
     Difference(
         f"{_SCHEMA}tens\\.parameters\\..*|{_ROW}tens",
-        "A `numeric` with a negative scale has scale 0. Debezium reads the scale as a large one, and"
+        "A `numeric` with a negative scale has scale 0. Debezium reads the scale as a large one,"
+        " and"
         " writes numbers with hundreds of bytes.",
         lambda theirs, ours: theirs != MISSING and ours != MISSING and len(str(ours)) < 8,
     ),
     Difference(
         _ROW + "day",
-        "A date without an end (`infinity`) has no form, and one before Christ is the same from dump"
+        "A date without an end (`infinity`) has no form, and one before Christ is the same from"
+        " dump"
         " and log. Debezium has numbers for `infinity` that differ between the two, and dumps"
         " 44 BC as AD 44.",
         lambda theirs, ours: (
@@ -156,7 +160,8 @@ POSTGRES = (
 BINLOG = (
     Difference(
         _SOURCE + r"(server_id|row)",
-        "`source.server_id` and `source.row` are 0, `source.gtid` is null: a part does not hold them.",
+        "`source.server_id` and `source.row` are 0, `source.gtid` is null: a part does not hold"
+        " them.",
         lambda theirs, ours: isinstance(theirs, int) and ours == 0,
     ),
     Difference(
@@ -171,13 +176,15 @@ BINLOG = (
     ),
     Difference(
         f"{_SCHEMA}spot\\..*|{_ROW}spot\\.[xy]",
-        "A `POINT` is a `Geometry`, with `wkb` and `srid` and without `x` and `y`: what a part holds"
+        "A `POINT` is a `Geometry`, with `wkb` and `srid` and without `x` and `y`: what a part"
+        " holds"
         " of a column is that it is a geometry.",
         lambda theirs, _ours: theirs != MISSING,
     ),
     Difference(
         _ROW + "moment_ms",
-        "A `TIMESTAMP(3)` has three digits of a second from dump and log. Debezium's dump leaves out"
+        "A `TIMESTAMP(3)` has three digits of a second from dump and log. Debezium's dump leaves"
+        " out"
         " zeros at the end.",
         _is("2026-11-28T17:00:00.5Z", "2026-11-28T17:00:00.500Z"),
         op="r",

@@ -67,7 +67,7 @@ _PLAIN = {
     "free": "1.50",
     "tens": "99900",
     "single": "1.5",
-    "double": "0.1",
+    "double": "2",
     "flag": "true",
     "raw": "'\\x00ff10'",
     "words": "'zażółć \"gęślą\" \\ 🌊'",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tideline.contract.types import DECIMAL_PRECISION_MAX
+from tideline.contract.types import DECIMAL_PRECISION_MAX, FLOAT64
 from tideline_publish.formats.debezium.fields import (
     FieldType,
     Schema,
@@ -22,6 +22,7 @@ from tideline_publish.formats.debezium.fields import (
     zoned_times,
 )
 from tideline_publish.formats.debezium.numbers import decimals_of_texts
+from tideline_publish.formats.json_values import json_values
 
 _ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|([^",{}]+)', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
@@ -128,9 +129,8 @@ def _booleans(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _floats(texts: pa.StringArray) -> pa.StringArray:
-    named_numbers = pc.match_substring_regex(texts, "^(NaN|-?Infinity)$")
-    quoted = pc.binary_join_element_wise('"', texts, '"', "")
-    return pc.if_else(named_numbers, quoted, texts)
+    found = json_values(texts.cast(pa.float64()), FLOAT64)
+    return pc.if_else(texts.is_valid(), found, pa.scalar(None, pa.string()))
 
 
 def _strings(texts: pa.StringArray) -> pa.StringArray:
