@@ -13,6 +13,8 @@ _SOURCE = r"value\.payload\.source\."
 _ROW = r"value\.payload\.(before|after)\."
 _SCHEMA = r"value\.schema\.fields\.(before|after)\.fields\."
 
+_SNAPSHOTS = ("first", "first_in_data_collection", "true", "last_in_data_collection", "last")
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -102,7 +104,6 @@ EVERYWHERE = (
         _is(False, True),
     ),
 )
-_SNAPSHOTS = ("first", "first_in_data_collection", "true", "last_in_data_collection", "last")
 
 POSTGRES = (
     Difference(

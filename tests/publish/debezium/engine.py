@@ -23,9 +23,10 @@ class Engine(DebeziumServer):
         self, folder: Path, database: Database | MysqlDatabase, kafka: KafkaServer, prefix: str
     ) -> None:
         self._prefix, self._server = prefix, kafka
-        postgres = isinstance(database, Database)
-        own = _postgres(database) if postgres else _binlog(database, folder)
-        connector = POSTGRES if postgres else MARIADB
+        if isinstance(database, Database):
+            connector, own = POSTGRES, _postgres(database)
+        else:
+            connector, own = MARIADB, _binlog(database, folder)
         settings = {**_COMMON, **own, "topic.prefix": prefix}
         super().__init__(folder, connector, kafka.address, settings)
 

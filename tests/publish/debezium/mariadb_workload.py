@@ -153,7 +153,7 @@ _ODD = {
     "local_us": "'2004-00-10 10:00:00'",
     "moment": "'0000-00-00 00:00:00'",
 }
-ROWS = (_PLAIN, _ENDS, {}, _ODD)
+ROWS: tuple[Mapping[str, str], ...] = (_PLAIN, _ENDS, {}, _ODD)
 
 SETUP = (
     "CREATE TABLE every_type (id INT PRIMARY KEY, {}) CHARACTER SET utf8mb4".format(

@@ -176,7 +176,7 @@ _BC = {
     "local": "'0044-03-15 12:00:00 BC'",
     "moment": "'12000-01-01 00:00:00+00'",
 }
-ROWS = (_PLAIN, _ENDS, {}, _ODD, _BC)
+ROWS: tuple[Mapping[str, str], ...] = (_PLAIN, _ENDS, {}, _ODD, _BC)
 
 SETUP = (
     "CREATE EXTENSION hstore SCHEMA public",

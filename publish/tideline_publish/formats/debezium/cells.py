@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from tideline_publish.formats.debezium.fields import FieldType, as_json
 
 NULL = "null"
-Column = pa.StringArray
 
 
 @dataclass(slots=True)
@@ -36,7 +35,7 @@ class Notes:
 
 def field_texts(
     name: str, values: pa.Array, kind: FieldType, overflow: dict[int, dict[str, str]]
-) -> Column:
+) -> pa.StringArray:
     """Return a column as texts of JSON, ``null`` for NULL; values without a form are noted in
     ``overflow``."""
     texts = kind.texts(values)
@@ -47,7 +46,7 @@ def field_texts(
 
 
 def with_overflow(
-    columns: dict[str, Column],
+    columns: dict[str, pa.StringArray],
     kinds: Mapping[str, FieldType],
     marks: pa.Array,
     overflow: dict[int, dict[str, str]],
@@ -67,7 +66,7 @@ def with_overflow(
 
 
 def with_placeholders(
-    columns: dict[str, Column],
+    columns: dict[str, pa.StringArray],
     write: Callable[[str], str],
     marks: pa.Array,
     notes: Notes,
@@ -84,15 +83,15 @@ def with_placeholders(
     _write(columns, cells)
 
 
-def objects(columns: Mapping[str, pa.StringScalar | Column]) -> Column:
+def objects(columns: Mapping[str, pa.StringScalar | pa.StringArray]) -> pa.StringArray:
     """Return JSON objects with all of ``columns``, which have no NULL."""
-    pieces: list[pa.StringScalar | Column] = []
+    pieces: list[pa.StringScalar | pa.StringArray] = []
     for at, (name, column) in enumerate(columns.items()):
         pieces += [pa.scalar(f"{',' if at else '{'}{as_json(name)}:"), column]
     return pc.binary_join_element_wise(*pieces, pa.scalar("}"), "")
 
 
-def _write(columns: dict[str, Column], cells: Mapping[str, Mapping[int, str]]) -> None:
+def _write(columns: dict[str, pa.StringArray], cells: Mapping[str, Mapping[int, str]]) -> None:
     for name, written in cells.items():
         texts = columns[name].to_pylist()
         for at, text in written.items():

@@ -80,8 +80,8 @@ def _sizes(whole: np.ndarray) -> np.ndarray:
     at = np.arange(len(whole))
     # The first byte that counts must show the sign itself.
     wrong = (whole[at, first] >= 0x80) != (signs[:, 0] == 0xFF)
-    sizes: np.ndarray = _BYTES - first + wrong
-    return np.minimum(sizes, _BYTES)
+    sizes: np.ndarray = np.minimum(_BYTES - first + wrong, _BYTES)
+    return sizes
 
 
 def _quoted_base64(rows: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ VERSION = "tideline"
 _CONNECTORS = {"postgres": "postgresql"}
 """Debezium's names of connectors, where they are not our kinds of sources."""
 _SNAPSHOT = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
-Piece = pa.StringScalar | pa.StringArray
+Piece: TypeAlias = "pa.StringScalar | pa.StringArray"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ ZONED = MOMENT.replace(tzinfo=UTC)
 POINT_WKB = "AQEAAAAAAAAAAAD4PwAAAAAAAADA"
 TIME, DATA = "io.debezium.time.", "io.debezium.data."
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
-POSTGRES: tuple[tuple[str, str, Any, Any, str], ...] = (
+POSTGRES: tuple[tuple[str, str, Any, Any, str | None], ...] = (
     ("smallint", "int16", -7, -7, "int16"),
     ("integer", "int32", -(2**31), -(2**31), "int32"),
     ("bigint", "int64", 2**63 - 1, 2**63 - 1, "int64"),
@@ -128,7 +128,7 @@ POSTGRES: tuple[tuple[str, str, Any, Any, str], ...] = (
     ("circle", "string", "<(0,0),2>", "<(0,0),2>", "string"),
 )
 """Type, logical type, value in a part, value in an event (None: the same), type in Connect."""
-MARIADB: tuple[tuple[str, str, Any, Any, str], ...] = (
+MARIADB: tuple[tuple[str, str, Any, Any, str | None], ...] = (
     ("tinyint", "int8", -128, -128, "int16"),
     ("tinyint unsigned", "int16", 255, 255, "int16"),
     ("int unsigned", "int64", 4294967295, 4294967295, "int64"),
