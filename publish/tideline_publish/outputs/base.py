@@ -1,4 +1,4 @@
-"""What an output does with events, and what it promises."""
+"""The border to outputs: the use of one, and its promises."""
 
 from __future__ import annotations
 

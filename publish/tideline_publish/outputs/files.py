@@ -38,7 +38,7 @@ class FilesOutput:
     order: ClassVar[OrderScope] = OrderScope.ALL
 
     def __init__(self, settings: FilesSettings, *, keyed: bool = False) -> None:
-        """``keyed``: values do not show their key and sequence."""
+        """Open nothing yet. ``keyed``: values do not show their key and sequence."""
         assert settings.folder is not None
         self.record_bytes_max: int | None = None
         self.keeps_position = False

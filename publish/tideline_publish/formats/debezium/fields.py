@@ -1,4 +1,4 @@
-"""What a column is in an event: its Connect schema, and its values as texts of JSON."""
+"""The field of a column in an event: its Connect schema, and its values as texts of JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def no_form(_text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """How the values of a type are written.
+    """The form of the values of a type.
 
     ``texts``: a column of a part as texts of JSON, NULL where the column has NULL, or has a value
     that the type has no form of. ``overflow``: the same of one value that is kept as the source's
@@ -64,7 +64,7 @@ def numbers(column: pa.Array) -> pa.StringArray:
 
 
 def each_text(convert: Callable[[str], str | None]) -> Callable[[pa.Array], pa.StringArray]:
-    """Return what converts a column value by value: for types that are rare."""
+    """Return the conversion of a column value by value: for types that are rare."""
 
     def texts(column: pa.Array) -> pa.StringArray:
         found = [None if one is None else convert(one) for one in column.to_pylist()]

@@ -42,7 +42,7 @@ from tideline_publish.formats.debezium.cells import (
 )
 from tideline_publish.formats.debezium.envelope import event_schema, key_schema
 from tideline_publish.formats.debezium.fields import FieldType, as_json
-from tideline_publish.formats.debezium.source import Piece, Source, ms_texts
+from tideline_publish.formats.debezium.source import Piece, SourceBlock, ms_texts
 from tideline_publish.formats.debezium.types import field_of
 
 _DELETED, _IMAGED, _UPDATED = 1, 2, 4
@@ -64,23 +64,23 @@ class DebeziumFormat:
         rows: pa.RecordBatch,
     ) -> EncodedRows:
         """See `EventFormat`."""
-        shape = self._shape(manifest, schema, columns)
+        table = self._table(manifest, schema, columns)
         kinds = _kinds(schema, rows)
         values = np.empty(rows.num_rows, dtype=object)
         for kind in np.unique(kinds):
             at = np.flatnonzero(kinds == kind)
             some = rows if len(at) == rows.num_rows else rows.take(pa.array(at))
-            values[at] = self._events(shape, some, int(kind)).cast(pa.binary()).to_pylist()
+            values[at] = self._events(table, some, int(kind)).cast(pa.binary()).to_pylist()
         keys: Sequence[bytes | None] = [None] * rows.num_rows
         if schema.key:
-            keys = self._keys(shape, rows).cast(pa.binary()).to_pylist()
+            keys = self._keys(table, rows).cast(pa.binary()).to_pylist()
         return EncodedRows(keys, values.tolist())
 
     def truncate(self, manifest: Manifest, schema: TableSchema, truncate: Truncate) -> bytes:
         """See `EventFormat`."""
         us = manifest.through_us or 0
-        shape = self._shape(manifest, schema, schema.column_names)
-        source = shape.source.text(truncate.seq, us)
+        table = self._table(manifest, schema, schema.column_names)
+        source = table.source.text(truncate.seq, us)
         processed = _processed(manifest, pa.array([us]))
         text: str = pc.binary_join_element_wise(
             pa.array([f'{{"before":null,"after":null,"source":{source}']),
@@ -89,45 +89,47 @@ class DebeziumFormat:
             pa.scalar("}"),
             "",
         )[0].as_py()
-        return shape.opening.encode() + text.encode() + shape.closing.encode()
+        return table.opening.encode() + text.encode() + table.closing.encode()
 
-    def _shape(self, manifest: Manifest, schema: TableSchema, columns: Sequence[str]) -> _Shape:
-        return _Shape(manifest, schema, tuple(columns), self._prefix, self._settings)
+    def _table(
+        self, manifest: Manifest, schema: TableSchema, columns: Sequence[str]
+    ) -> _TableEvents:
+        return _TableEvents(manifest, schema, tuple(columns), self._prefix, self._settings)
 
-    def _keys(self, shape: _Shape, rows: pa.RecordBatch) -> pa.StringArray:
-        texts = shape.texts(rows, shape.schema.key, "", {})
+    def _keys(self, table: _TableEvents, rows: pa.RecordBatch) -> pa.StringArray:
+        texts = table.texts(rows, table.schema.key, "", {})
         if not self._settings.schemas:
             return objects(texts)
-        head = f'{{"schema":{as_json(shape.key_schema)},"payload":'
+        head = f'{{"schema":{as_json(table.key_schema)},"payload":'
         return pc.binary_join_element_wise(pa.scalar(head), objects(texts), pa.scalar("}"), "")
 
-    def _events(self, shape: _Shape, rows: pa.RecordBatch, kind: int) -> pa.StringArray:
+    def _events(self, table: _TableEvents, rows: pa.RecordBatch, kind: int) -> pa.StringArray:
         notes = Notes()
-        after = pa.scalar(NULL) if kind & _DELETED else shape.after(rows, notes)
-        before = shape.before(rows, kind, notes)
+        after = pa.scalar(NULL) if kind & _DELETED else table.after(rows, notes)
+        before = table.before(rows, kind, notes)
         operation = rows.column(OP)
         if not kind & _UPDATED:  # Behind the delete of the old key, its update creates a row.
             created = pc.if_else(pc.equal(operation, UPDATED), CREATED, operation)
             operation = created
         pieces: list[Piece] = [
-            pa.scalar(f'{shape.opening}{{"before":'),
+            pa.scalar(f'{table.opening}{{"before":'),
             before,
             pa.scalar(',"after":'),
             after,
             pa.scalar(',"source":'),
-            *shape.source.texts(rows, notes.texts(rows.num_rows)),
+            *table.source.texts(rows, notes.texts(rows.num_rows)),
             pa.scalar(',"transaction":null,"op":"'),
             operation,
             pa.scalar('"'),
-            *_processed(shape.manifest, rows.column(TS).cast(pa.int64())),
-            pa.scalar(f"}}{shape.closing}"),
+            *_processed(table.manifest, rows.column(TS).cast(pa.int64())),
+            pa.scalar(f"}}{table.closing}"),
         ]
         return pc.binary_join_element_wise(*pieces, "")
 
 
 @dataclass(frozen=True)
-class _Shape:
-    """What the events of a table in a manifest have in common."""
+class _TableEvents:
+    """The events of a table in a manifest: all that they have in common."""
 
     manifest: Manifest
     schema: TableSchema
@@ -142,13 +144,13 @@ class _Shape:
         return {name: field_of(kind, self.schema.column(name)) for name in self.columns}
 
     @cached_property
-    def source(self) -> Source:
+    def source(self) -> SourceBlock:
         """The block of where they come from."""
-        return Source(self.manifest, parse_table(self.schema.table), self.prefix)
+        return SourceBlock(self.manifest, parse_table(self.schema.table), self.prefix)
 
     @cached_property
     def opening(self) -> str:
-        """What is before an event: its schema, where the settings want it."""
+        """The text before an event: its schema, where the settings want it."""
         if not self.settings.schemas:
             return ""
         kind = self.manifest.identity.kind
@@ -157,7 +159,7 @@ class _Shape:
 
     @property
     def closing(self) -> str:
-        """What is behind an event."""
+        """The text behind an event."""
         return "}" if self.settings.schemas else ""
 
     @property

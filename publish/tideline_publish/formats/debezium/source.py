@@ -17,7 +17,7 @@ from tideline.contract.schema import TableId
 from tideline_publish.formats.debezium.fields import Schema, as_json, named
 
 VERSION = "tideline"
-"""What ``version`` is: it is not one of Debezium's."""
+"""The ``version``: it is not one of Debezium's."""
 _CONNECTORS = {"postgres": "postgresql"}
 """Debezium's names of connectors, where they are not our kinds of sources."""
 _SNAPSHOT = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
@@ -25,7 +25,7 @@ Piece: TypeAlias = "pa.StringScalar | pa.StringArray"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceBlock:
     """The block of the events of a table in a manifest. ``prefix`` is Debezium's topic prefix."""
 
     manifest: Manifest
