@@ -36,7 +36,8 @@ class EventFormat(Protocol):
         columns: Sequence[str],
         rows: pa.RecordBatch,
     ) -> EncodedRows:
-        """Encode ``rows`` of a part of ``manifest``, of which an event shows ``columns``."""
+        """Encode ``rows`` of a part of ``manifest``, of which an event shows ``columns``. Raises
+        Misconfigured for a table with a key that has no form."""
         ...
 
     def truncate(self, manifest: Manifest, schema: TableSchema, truncate: Truncate) -> bytes:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tideline.contract.errors import Misconfigured
 from tideline.contract.manifest import Manifest, Truncate
 from tideline.contract.part import (
     BEFORE,
@@ -97,7 +98,15 @@ class DebeziumFormat:
         return _TableEvents(manifest, schema, tuple(columns), self._prefix, self._settings)
 
     def _keys(self, table: _TableEvents, rows: pa.RecordBatch) -> pa.StringArray:
-        texts = table.texts(rows, table.schema.key, "", {})
+        lost: dict[int, dict[str, str]] = {}
+        texts = table.texts(rows, table.schema.key, "", lost)
+        if lost:  # As null it would be the key of other rows, too.
+            columns = sorted({name for one in lost.values() for name in one})
+            raise Misconfigured(
+                f"a key of {table.schema.table} has a value without a form in Debezium's envelope,"
+                f" in {', '.join(columns)}",
+                hint='leave the table out (publish.….exclude_tables), or set format = "json"',
+            )
         if not self._settings.schemas:
             return objects(texts)
         head = f'{{"schema":{as_json(table.key_schema)},"payload":'

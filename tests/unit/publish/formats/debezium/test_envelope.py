@@ -8,11 +8,19 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures.parts import Emptied, History, Row, Shaped, schema_of
 from tests.fixtures.publishing import feed_of
+from tideline.contract.errors import Misconfigured
+from tideline.contract.manifest import Manifest
+from tideline.contract.position import MysqlPosition, SourceIdentity
+from tideline.contract.schema import Column, TableSchema
+from tideline.settings.publish import DebeziumSettings
 from tideline_publish.events import ChangeEvent
+from tideline_publish.formats.debezium.format import DebeziumFormat
 
 T = "public.t"
 COLUMNS = {"id": "int32", "name": "string", "price": "decimal(10,2)"}
@@ -157,16 +165,81 @@ def test_a_value_without_a_form_is_null_and_its_text_is_beside_it(history: Histo
 
 def test_a_text_of_a_part_without_a_form_is_beside_it_too(tmp_path: Path) -> None:
     history = History(tmp_path)
-    schema = schema_of(T, {"id": "int32", "free": "string"}, ["id"])
-    free = schema.columns[1]
-    numeric = type(free)(free.name, free.type, "numeric", nullable=True)
-    history.commit(Shaped(type(schema)(T, (schema.columns[0], numeric), schema.key)))
+    columns = (
+        Column("id", "int32", "integer", nullable=False),
+        Column("free", "string", "numeric"),
+    )
+    history.commit(Shaped(TableSchema(T, columns, ("id",))))
     history.commit(*(Row(T, "c", {"id": at, "free": text}) for at, text in enumerate(("1", "NaN"))))
     fine, odd = values(history)
     assert fine["after"]["free"] == {"scale": 0, "value": "AQ=="}
     assert odd["after"]["free"] is None
     assert odd["source"]["overflow"] == {"free": "NaN"}
     assert "overflow" not in fine["source"]
+
+
+def test_a_key_without_a_form_is_an_error(tmp_path: Path) -> None:
+    """As null it would be one key with others."""
+    history = History(tmp_path)
+    key = Column("id", "string", "numeric", nullable=False)
+    history.commit(Shaped(TableSchema(T, (key,), ("id",))), Row(T, "c", {"id": "NaN"}))
+    with pytest.raises(Misconfigured, match=r"a key of public\.t has a value .* in id") as raised:
+        events_of(history)
+    assert "NaN" not in str(raised.value)
+
+
+def test_columns_are_in_the_tables_order_and_only_those_that_are_chosen(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    columns = {"name": "string", "id": "int32", "price": "decimal(10,2)"}
+    history.commit(Shaped(schema_of(T, columns, ["id"])))
+    image = {"name": "old", "price": None}
+    history.commit(Row(T, "u", row(1, "new", None), image=image))
+    (value,) = values(history)
+    assert list(value["before"]) == list(value["after"]) == list(columns)
+    chosen = feed_of(history, format="debezium", columns={T: ["price"]}).batches()
+    (event,) = [event for batch in chosen for event in batch.events]
+    assert list(read(event.value)["before"]) == ["id", "price"]
+
+
+def test_the_time_of_processing_is_when_the_segment_was_written(history: History) -> None:
+    """An event that comes again is the same."""
+    history.commit(Row(T, "c", row(1, "a", None)))
+    manifest = written(history, written_at_us=1_795_885_200_123_456)
+    value = encoded(history, manifest)
+    times = {"ms": 1_795_885_200_123, "us": 1_795_885_200_123_456, "ns": 1_795_885_200_123_456_000}
+    assert {f"ts_{unit}": value[f"ts_{unit}"] for unit in times} == {
+        f"ts_{unit}": at for unit, at in times.items()
+    }
+
+
+def test_the_source_of_a_binlog(history: History) -> None:
+    history.commit(Row(T, "c", row(1, "a", None)))
+    manifest = written(
+        history,
+        identity=SourceIdentity("mariadb", "uid", 0, ""),
+        position=MysqlPosition("binlog.000002", 345, "0-1-7"),
+    )
+    source = encoded(history, manifest)["source"]
+    assert (source["connector"], source["db"], source["table"]) == ("mariadb", "public", "t")
+    assert (source["file"], source["pos"], source["gtid"]) == ("binlog.000002", 345, None)
+    assert (source["server_id"], source["row"]) == (0, 0)
+    assert source.keys().isdisjoint({"schema", "lsn", "txId"})
+
+
+def written(history: History, **changes: Any) -> Manifest:
+    """The newest manifest, with ``changes``."""
+    tail = history.chain.tail()
+    assert tail is not None
+    return msgspec.structs.replace(tail.manifest, **changes)
+
+
+def encoded(history: History, manifest: Manifest) -> Any:
+    """The value of the one row of ``manifest``."""
+    (part,) = manifest.parts
+    (rows,) = pq.read_table(history.part_path(part.key)).to_batches()
+    schema = history.schemas[T]
+    form = DebeziumFormat("shop", DebeziumSettings())
+    return read(form.rows(manifest, schema, schema.column_names, rows).values[0])
 
 
 def test_a_truncate(history: History) -> None:
