@@ -39,6 +39,7 @@ class Connector:
             "Debezium",
             (
                 ("org.apache.kafka", "connect-runtime", _CONNECT_VERSION, ""),
+                ("org.apache.kafka", "connect-file", _CONNECT_VERSION, ""),
                 ("org.slf4j", "slf4j-simple", "1.7.36", ""),
                 ("io.debezium", f"debezium-connector-{self.name}", f"{self.version}.Final", ""),
             ),
@@ -51,9 +52,10 @@ MARIADB = Connector("mariadb", "3.5.0", "io.debezium.connector.mariadb.MariaDbCo
 
 
 class DebeziumServer(LoopbackServer):
-    """One connector that writes to the Kafka at ``kafka``, as JSON with its schemas.
+    """One connector at the Kafka at ``kafka``, whose records are JSON with schemas.
 
-    ``settings`` are the connector's; its offsets stay in ``directory``.
+    ``settings`` are the connector's, and may name another one of Kafka Connect's instead
+    (``connector.class``); its offsets stay in ``directory``.
     """
 
     READY_TIMEOUT_S = 120.0

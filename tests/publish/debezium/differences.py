@@ -87,13 +87,15 @@ EVERYWHERE = (
     ),
     Difference(
         r"value\.schema\.fields\.source\.fields\.(overflow|before_overflow|unchanged)\..*",
-        "`source` has three more members where there is something to say: `unchanged` names the"
-        " columns that the log left out, `overflow` and `before_overflow` have the texts of values"
-        " of `after` and `before` that their type has no form of. Their fields are null.",
+        "`source` has three more members where there is something to say, JSON documents as text:"
+        " `unchanged` names the columns that the log left out, `overflow` and `before_overflow`"
+        " have"
+        " the texts of values of `after` and `before` that their type has no form of. Their fields"
+        " are null.",
         _ours_alone,
     ),
     Difference(
-        _SOURCE + r"(overflow\.\w+|unchanged)",
+        _SOURCE + "(overflow|unchanged)",
         "Such a value Debezium shows as null and nothing else: NaN in a `numeric`, a zero date.",
         _ours_alone,
     ),

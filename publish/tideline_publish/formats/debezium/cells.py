@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tideline_publish.formats.debezium.fields import FieldType, as_json
+from tideline_publish.formats.debezium.source import NOTES
 
 NULL = "null"
 
@@ -25,11 +26,11 @@ class Notes:
     unchanged: dict[int, list[str]] = field(default_factory=dict)
 
     def texts(self, rows: int) -> pa.StringArray:
-        """Return them as members of an object, for ``rows`` rows."""
+        """Return them as members of an object, for ``rows`` rows: JSON documents as texts."""
         found = [""] * rows
-        for name in ("overflow", "before_overflow", "unchanged"):
+        for name in NOTES:
             for at, noted in getattr(self, name).items():
-                found[at] += f',"{name}":{as_json(noted)}'
+                found[at] += f',"{name}":{as_json(as_json(noted))}'
         return pa.array(found, pa.string())
 
 

@@ -21,6 +21,8 @@ VERSION = "tideline"
 _CONNECTORS = {"postgres": "postgresql"}
 """Debezium's names of connectors, where they are not our kinds of sources."""
 _SNAPSHOT = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
+NOTES = ("overflow", "before_overflow", "unchanged")
+"""Members of our own, each a JSON document as text: Debezium's transforms cannot copy a map."""
 Piece: TypeAlias = "pa.StringScalar | pa.StringArray"
 
 
@@ -130,7 +132,8 @@ def source_schema(kind: str) -> Schema:
         _member("ts_ns", "int64"),
     ]
     own, name = (_POSTGRES, "postgresql") if kind == "postgres" else (_BINLOG, kind)
-    notes = [{**_TEXTS, "field": "overflow"}, {**_TEXTS, "field": "before_overflow"}, _UNCHANGED]
+    document = {**named("string", "io.debezium.data.Json"), "optional": True}
+    notes = [{**document, "field": name} for name in NOTES]
     return {
         "type": "struct",
         "fields": [*first, *own, *notes],
@@ -145,18 +148,6 @@ def _member(name: str, kind: str, *, optional: bool = True) -> Mapping[str, Any]
     return {"type": kind, "optional": optional, "field": name}
 
 
-_TEXTS = {
-    "type": "map",
-    "keys": {"type": "string", "optional": False},
-    "values": {"type": "string", "optional": False},
-    "optional": True,
-}
-_UNCHANGED = {
-    "type": "array",
-    "items": {"type": "string", "optional": False},
-    "optional": True,
-    "field": "unchanged",
-}
 _POSTGRES: Sequence[Mapping[str, Any]] = (
     _member("schema", "string", optional=False),
     _member("table", "string", optional=False),
