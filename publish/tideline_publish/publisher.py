@@ -79,7 +79,7 @@ class Publisher:
 
     def _write(self, batch: EventBatch) -> bool:
         self._output.write(batch.events)
-        size = sum(len(event.value) for event in batch.events)
+        size = sum(event.size for event in batch.events)
         self._waiting_bytes += size
         self._waiting_events += len(batch.events)
         if batch.events:

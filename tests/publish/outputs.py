@@ -14,6 +14,9 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from devtools.services.kafka import KafkaServer
 from tests.fixtures.publishing import Read
 
+Pair = tuple[Any, Any]
+"""A key and a value; a tombstone's value is None."""
+
 
 class OutputCase(Protocol):
     """An output of one test. ``once``: each event is there once, whatever was killed; else some may
@@ -34,6 +37,10 @@ class OutputCase(Protocol):
         """All events, those of one row in the order in which a consumer has them."""
         ...
 
+    def pairs(self) -> list[Pair]:
+        """Keys and values of any form that is JSON; those of one row in their order."""
+        ...
+
 
 @dataclass
 class FilesCase:
@@ -48,16 +55,21 @@ class FilesCase:
         return {"output": "files", "files": {"folder": str(self.folder), "file_bytes_max": 2_000}}
 
     def events(self) -> list[Read]:
-        lines = [
+        found: list[Read] = []
+        for line in self._lines():
+            again = bool(found) and found[-1].order[0] == line["seq"]
+            found.append(Read((line["seq"], int(again)), line.get("key"), line))
+        return found
+
+    def pairs(self) -> list[Pair]:
+        return [(line["key"], line["value"]) for line in self._lines()]
+
+    def _lines(self) -> list[Any]:
+        return [
             json.loads(line)
             for path in sorted(self.folder.glob("*.jsonl"))
             for line in path.read_text().splitlines()
         ]
-        found: list[Read] = []
-        for line in lines:
-            again = bool(found) and found[-1].order[0] == line["seq"]
-            found.append(Read((line["seq"], int(again)), line.get("key"), line))
-        return found
 
 
 @dataclass
@@ -86,6 +98,12 @@ class KafkaCase:
         return {"output": "kafka", "kafka": kafka}
 
     def events(self) -> list[Read]:
+        return [read for read in map(_read, self._messages()) if read is not None]
+
+    def pairs(self) -> list[Pair]:
+        return [(_decoded(one.key()), _decoded(one.value())) for one in self._messages()]
+
+    def _messages(self) -> list[Any]:
         consumer = consumer_of(self.server)
         try:
             topics = consumer.list_topics(timeout=30).topics
@@ -95,7 +113,7 @@ class KafkaCase:
                 if topic.startswith(f"{self.prefix}.") and not topic.endswith(".positions")
                 for partition in about.partitions
             ]
-            return [read for read in map(_read, read_all(consumer, places)) if read is not None]
+            return read_all(consumer, places)
         finally:
             consumer.close()
 
@@ -129,6 +147,10 @@ def read_all(consumer: Consumer, places: list[TopicPartition]) -> list[Any]:
             assert error.code() == KafkaError._PARTITION_EOF, error
             left -= 1
     return found
+
+
+def _decoded(raw: bytes | None) -> Any:
+    return None if raw is None else json.loads(raw)
 
 
 def _read(message: Any) -> Read | None:

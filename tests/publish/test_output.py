@@ -9,6 +9,7 @@ import signal
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,12 +31,12 @@ FENCED = 6
 class Rig:
     """A chain, an output, and workers that publish the one to the other."""
 
-    def __init__(self, root: Path, output: OutputCase) -> None:
+    def __init__(self, root: Path, output: OutputCase, **publisher: Any) -> None:
         self.output = output
         self.history = History(root)
         shapes = [schema_of(one, {"id": "int32", "note": "string"}, ["id"]) for one in TABLES]
         self.history.commit(*map(Shaped, shapes))
-        self.config = config_of(self.history, **QUICK, **output.settings())
+        self.config = config_of(self.history, **QUICK, **output.settings(), **publisher)
         self._root = root
         self._positions = PublisherLog(self.history.store, self.history.settings.pipeline, NAME)
 
@@ -173,6 +174,28 @@ def test_one_that_hangs_is_taken_over_and_changes_nothing_when_it_comes_back(rig
     poll("it is published", rig.is_published)
     second.terminate()
     rig.check()
+
+
+def test_tombstones_arrive_behind_their_deletes(tmp_path: Path, output: OutputCase) -> None:
+    rig = Rig(tmp_path, output, format="debezium", tables=(TABLES[0],))
+    table = TABLES[0]
+    rig.history.commit(
+        Row(table, "c", {"id": 1, "note": "a"}),
+        Row(table, "d", {"id": 1}),
+        Row(table, "c", {"id": 2, "note": "b"}),
+        Row(table, "u", {"id": 3, "note": "b"}, before={"id": 2}),
+    )
+    worker = rig.worker(after_write=1)
+    assert worker.wait() == -signal.SIGKILL, worker.output()
+    rig.publish()
+    rig.history.commit(Row(table, "d", {"id": 3}))
+    rig.publish()
+    found: dict[int, list[str | None]] = {}
+    for key, value in output.pairs():
+        found.setdefault(key["id"], []).append(None if value is None else value["op"])
+    # Where some come again, the last of them are as they happened.
+    last = found if output.once else {at: ops[-3:] for at, ops in found.items()}
+    assert last == {at: ["c", "d", None] for at in (1, 2, 3)}
 
 
 def test_a_passive_worker_goes_on_where_the_active_one_died(rig: Rig) -> None:

@@ -15,7 +15,7 @@ from tideline.settings.secrets import known, secret_of
 
 OutputName = Literal["files", "kafka", "null"]
 """The kinds of outputs (`tideline_publish.outputs.registry`)."""
-FormatName = Literal["json"]
+FormatName = Literal["json", "debezium"]
 """The forms of events (`tideline_publish.formats.registry`)."""
 Operation = Literal["c", "u", "d", "r", "t"]
 _PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
@@ -82,6 +82,27 @@ class FilesSettings(Section):
     """A file is closed at this size, at the next end of a transaction."""
 
 
+class DebeziumSettings(Section):
+    """Debezium's envelope, as its connectors write it by their defaults."""
+
+    effect = Effect.COMMAND
+
+    prefix: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = None
+    """Debezium's `topic.prefix`: the name in `source`, and the first part of schemas' names. None:
+    the pipeline's name."""
+    tombstones: bool = True
+    """A delete is followed by its key without a value, which makes a compacted topic forget it
+    (Debezium's `tombstones.on.delete`)."""
+    schemas: bool = False
+    """Keys and events carry their Connect schema, `{"schema": …, "payload": …}`, as those of
+    `JsonConverter` with `schemas.enable`."""
+    unavailable: Annotated[str, Field(min_length=1, max_length=200)] = (
+        "__debezium_unavailable_value"
+    )
+    """The placeholder for values that the log left out (Debezium's
+    `unavailable.value.placeholder`)."""
+
+
 class PublishSettings(Section):
     """A publisher."""
 
@@ -121,6 +142,8 @@ class PublishSettings(Section):
     """For the output `kafka`."""
     files: FilesSettings = FilesSettings()
     """For the output `files`."""
+    debezium: DebeziumSettings = DebeziumSettings()
+    """For the format `debezium`."""
 
     @field_validator("tables", "exclude_tables")
     @classmethod

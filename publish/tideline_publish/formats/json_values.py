@@ -67,8 +67,10 @@ def _plain(column: pa.Array) -> pa.StringArray:
 
 def _floats(column: pa.Array) -> pa.StringArray:
     texts = column.cast(pa.string())
-    # Many a reader takes -0 for an integer, which has no sign.
-    texts = pc.if_else(pc.equal(texts, "-0"), "-0.0", texts)
+    whole = pc.match_substring_regex(texts, _WHOLE)
+    if pc.any(whole, min_count=0).as_py():
+        # Else readers take it for an integer, and -0 loses its sign.
+        texts = pc.if_else(whole, pc.binary_join_element_wise(texts, ".0", ""), texts)
     finite = pc.is_finite(column)
     if pc.all(finite, min_count=0).as_py():
         return texts
@@ -76,6 +78,7 @@ def _floats(column: pa.Array) -> pa.StringArray:
     return pc.if_else(finite, texts, _quoted(names))
 
 
+_WHOLE = "^-?[0-9]+$"
 _LESS, _MORE = "-Infinity", "Infinity"
 
 

@@ -1,8 +1,9 @@
 """Events as lines of files in a folder.
 
 A file is named by the sequence that its first event has, ``{seq:020d}.jsonl``, so names sort as
-events do. What is in a folder behind the logged position is cut off when the output is opened: each
-event is there once.
+events do. A line is an event's value, or where that does not show key and sequence, an object of
+``seq``, ``key`` and ``value``. What is in a folder behind the logged position is cut off when the
+output is opened: each event is there once.
 """
 
 from __future__ import annotations
@@ -36,11 +37,13 @@ class FilesOutput:
 
     order: ClassVar[OrderScope] = OrderScope.ALL
 
-    def __init__(self, settings: FilesSettings) -> None:
+    def __init__(self, settings: FilesSettings, *, keyed: bool = False) -> None:
+        """Open nothing yet. ``keyed``: values do not show their key and sequence."""
         assert settings.folder is not None
         self.record_bytes_max: int | None = None
         self.keeps_position = False
         self.whole_only = False
+        self._line = _keyed if keyed else _plain
         self._folder = settings.folder
         self._bytes_max = settings.file_bytes_max
         self._file: BinaryIO | None = None
@@ -64,7 +67,7 @@ class FilesOutput:
             return
         with _disk(self._folder):
             file = self._file or self._begun(events[0].seq)
-            file.write(b"\n".join(event.value for event in events) + b"\n")
+            file.write(b"\n".join(map(self._line, events)) + b"\n")
 
     def settle(self, position: ChainPosition) -> None:
         """See `Output`."""
@@ -94,6 +97,16 @@ class FilesOutput:
                 _cut_file(path, seq)
                 return
             path.unlink()
+
+
+def _plain(event: ChangeEvent) -> bytes:
+    assert event.value is not None
+    return event.value
+
+
+def _keyed(event: ChangeEvent) -> bytes:
+    key, value = event.key or b"null", event.value or b"null"
+    return b'{"seq":%d,"key":%b,"value":%b}' % (event.seq, key, value)
 
 
 @contextmanager

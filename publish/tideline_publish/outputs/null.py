@@ -28,7 +28,7 @@ class NullOutput:
     def write(self, events: Sequence[ChangeEvent]) -> None:
         """See `Output`."""
         self.events += len(events)
-        self.bytes += sum(len(event.value) for event in events)
+        self.bytes += sum(event.size for event in events)
 
     def settle(self, position: ChainPosition) -> None:
         """See `Output`."""

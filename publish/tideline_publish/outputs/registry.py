@@ -23,7 +23,9 @@ def _kafka(pipeline: str, publisher: str, settings: PublishSettings, pause: Paus
 
 
 OUTPUTS: Mapping[str, OutputMaker] = {
-    "files": lambda _pipeline, _publisher, settings, _pause: FilesOutput(settings.files),
+    "files": lambda _pipeline, _publisher, settings, _pause: FilesOutput(
+        settings.files, keyed=settings.format != "json"
+    ),
     "kafka": _kafka,
     "null": lambda *_: NullOutput(),
 }

@@ -98,6 +98,10 @@ OTHERS_NAMING = {
     "tideline/cost.py": "the example that is measured",
     "console/tideline_console/arguments.py": "examples in a help text",
     "console/tideline_console/errors.py": "the names of extras",
+    **{
+        f"publish/tideline_publish/formats/debezium/{name}.py": "another product's types"
+        for name in ("mysql", "postgres", "source", "types")
+    },
 }
 """Modules outside the databases' folders whose code may name one, and why."""
 

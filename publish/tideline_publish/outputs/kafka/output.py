@@ -139,7 +139,7 @@ class KafkaOutput:
 
     def _too_large(self, event: ChangeEvent) -> Misconfigured:
         return Misconfigured(
-            f"the event of change {event.seq} of {event.table} has {len(event.value)} bytes, more"
+            f"the event of change {event.seq} of {event.table} has {event.size} bytes, more"
             f" than kafka.record_bytes_max ({self._settings.record_bytes_max})",
             hint="raise it, and max.message.bytes of the topic; or leave a column out"
             " (publish.….columns)",
@@ -187,7 +187,7 @@ def _produce(
     producer: Producer,
     topic: str,
     key: bytes | None,
-    value: bytes,
+    value: bytes | None,
     partition: int,
     headers: Headers | None = None,
 ) -> None:

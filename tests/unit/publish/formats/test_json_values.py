@@ -59,6 +59,11 @@ def test_floats_are_the_same_or_named(values: list[float | None]) -> None:
     assert [same(one) for one in found] == [same(one) for one in values]
 
 
+def test_a_float_is_one_for_readers_too() -> None:
+    texts = json_values(pa.array([2.0, -0.0, 1e15, None]), parse_type("float64")).to_pylist()
+    assert texts == ["2.0", "-0.0", "1e+15", "null"]
+
+
 def same(value: float | None) -> object:
     """A form in which NaN equals itself, and the signs of zeros differ."""
     if value is None or math.isnan(value):

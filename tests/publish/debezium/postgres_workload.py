@@ -1,0 +1,248 @@
+# ruff: noqa: S608  statements are made of constants
+"""What happens in a PostgreSQL under the differential test, as SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+TYPES: Mapping[str, str] = {
+    "small": "smallint",
+    "number": "integer",
+    "big": "bigint",
+    "price": "numeric(12,2)",
+    "wide": "numeric(50,10)",
+    "free": "numeric",
+    "tens": "numeric(3,-2)",
+    "single": "real",
+    "double": "double precision",
+    "flag": "boolean",
+    "raw": "bytea",
+    "words": "text",
+    "name": "varchar(20)",
+    "code": "char(5)",
+    "day": "date",
+    "clock": "time",
+    "clock_ms": "time(3)",
+    "clock_tz": "timetz",
+    "local": "timestamp",
+    "local_ms": "timestamp(3)",
+    "local_s": "timestamp(0)",
+    "moment": "timestamptz",
+    "moment_ms": "timestamptz(3)",
+    "span": "interval",
+    "cash": "money",
+    "uid": "uuid",
+    "doc": "json",
+    "docb": "jsonb",
+    "mood": "public.mood",
+    "ints": "integer[]",
+    "texts": "text[]",
+    "days": "date[]",
+    "bit_one": "bit(1)",
+    "bits": "bit(12)",
+    "var_bits": "bit varying(20)",
+    "address": "inet",
+    "network": "cidr",
+    "mac": "macaddr",
+    "spot": "point",
+    "numbers": "int4range",
+    "times": "tsrange",
+    "moments": "tstzrange",
+    "pairs": "public.hstore",
+    "folded": "public.citext",
+    "amount": "public.amount",
+    "object": "oid",
+    "circle": "circle",
+    "vector": "tsvector",
+    "lsn": "pg_lsn",
+}
+"""Columns of the table of types."""
+
+_PLAIN = {
+    "small": "-7",
+    "number": "42",
+    "big": "-9223372036854775808",
+    "price": "12.30",
+    "wide": "123456789012345678901234567890.0123456789",
+    "free": "1.50",
+    "tens": "99900",
+    "single": "1.5",
+    "double": "2",
+    "flag": "true",
+    "raw": "'\\x00ff10'",
+    "words": "'zażółć \"gęślą\" \\ 🌊'",
+    "name": "'Ada'",
+    "code": "'ab'",
+    "day": "'2026-11-28'",
+    "clock": "'04:05:06.789012'",
+    "clock_ms": "'04:05:06.789'",
+    "clock_tz": "'04:05:06.789+02'",
+    "local": "'2026-11-28 17:00:00.123456'",
+    "local_ms": "'2026-11-28 17:00:00.123'",
+    "local_s": "'2026-11-28 17:00:00'",
+    "moment": "'2026-11-28 17:00:00.123456+02'",
+    "moment_ms": "'2026-11-28 17:00:00.5+00'",
+    "span": "'1 year 2 mons 3 days 04:05:06.789'",
+    "cash": "'1234.56'",
+    "uid": "'123e4567-e89b-12d3-a456-426655440000'",
+    "doc": '\'{"b": 1,  "a": [null]}\'',
+    "docb": '\'{"b": 1,  "a": [null]}\'',
+    "mood": "'ok'",
+    "ints": "'{1,NULL,-3}'",
+    "texts": '\'{a,"b,c",NULL,""}\'',
+    "days": "'{2026-11-28,NULL}'",
+    "bit_one": "B'1'",
+    "bits": "B'101000000011'",
+    "var_bits": "B'10100'",
+    "address": "'192.0.2.1/24'",
+    "network": "'10.0.0.0/8'",
+    "mac": "'08:00:2b:01:02:03'",
+    "spot": "'(1.5,-2)'",
+    "numbers": "'[1,5)'",
+    "times": "'[2026-01-01 00:00,2026-01-02 00:00)'",
+    "moments": "'[2026-01-01 00:00+00,2026-01-02 00:00+00)'",
+    "pairs": '\'"a"=>"1", "b"=>NULL\'',
+    "folded": "'MiXed'",
+    "amount": "99.99",
+    "object": "4294967295",
+    "circle": "'<(0,0),2>'",
+    "vector": "'a:1 b:2'",
+    "lsn": "'16/B374D848'",
+}
+_ENDS = {
+    "small": "-32768",
+    "number": "-2147483648",
+    "big": "9223372036854775807",
+    "price": "-9999999999.99",
+    "wide": "-0.0000000001",
+    "free": "'-12345678901234567890123456789012345678901234567890.5'",
+    "tens": "-99900",
+    "single": "-3.4028235e38",
+    "double": "5e-324",
+    "flag": "false",
+    "raw": "''",
+    "words": "''",
+    "name": "''",
+    "code": "''",
+    "day": "'0001-01-01'",
+    "clock": "'24:00:00'",
+    "clock_ms": "'00:00:00'",
+    "clock_tz": "'23:59:59.999999-11'",
+    "local": "'0001-01-01 00:00:00.000001'",
+    "local_ms": "'1969-12-31 23:59:59.999'",
+    "local_s": "'9999-12-31 23:59:59'",
+    "moment": "'1969-12-31 23:59:59.999999+00'",
+    "moment_ms": "'0001-01-01 00:00:00+00'",
+    "span": "'-1 mon 1 day -00:00:00.000001'",
+    "cash": "'-92233720368547758.08'",
+    "uid": "'00000000-0000-0000-0000-000000000000'",
+    "doc": "'null'",
+    "docb": "'1e3'",
+    "mood": "'sad'",
+    "ints": "'{}'",
+    "texts": "'{}'",
+    "days": "'{}'",
+    "bit_one": "B'0'",
+    "bits": "B'000000000000'",
+    "var_bits": "B''",
+    "address": "'::1'",
+    "network": "'2001:db8::/32'",
+    "mac": "'ff:ff:ff:ff:ff:ff'",
+    "spot": "'(0,-0)'",
+    "numbers": "'empty'",
+    "times": "'(,)'",
+    "moments": "'empty'",
+    "pairs": "''",
+    "folded": "''",
+    "amount": "-99999999.99",
+    "object": "0",
+    "circle": "'<(1,2),0>'",
+    "vector": "''",
+    "lsn": "'0/0'",
+}
+_ODD = {
+    "price": "'NaN'",
+    "wide": "'NaN'",
+    "free": "'NaN'",
+    "single": "'NaN'",
+    "double": "'-Infinity'",
+    "day": "'infinity'",
+    "local": "'infinity'",
+    "moment": "'-infinity'",
+}
+"""Values that a part's type cannot hold, or numbers that are none."""
+_BC = {
+    "day": "'0044-03-15 BC'",
+    "local": "'0044-03-15 12:00:00 BC'",
+    "moment": "'12000-01-01 00:00:00+00'",
+}
+ROWS: tuple[Mapping[str, str], ...] = (_PLAIN, _ENDS, {}, _ODD, _BC)
+
+SETUP = (
+    "CREATE EXTENSION hstore SCHEMA public",
+    "CREATE EXTENSION citext SCHEMA public",
+    "CREATE TYPE public.mood AS ENUM ('sad', 'ok')",
+    "CREATE DOMAIN public.amount AS numeric(10,2)",
+    "CREATE TABLE public.every_type (id integer PRIMARY KEY, {})".format(
+        ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
+    ),
+    "CREATE TABLE public.plain (id integer, part text, note text NOT NULL, amount integer,"
+    " at timestamp NOT NULL, flag boolean NOT NULL, price numeric(8,2) NOT NULL,"
+    " PRIMARY KEY (id, part))",
+    "CREATE TABLE public.imaged (id bigint PRIMARY KEY, note text, price numeric(8,2), day date)",
+    "ALTER TABLE public.imaged REPLICA IDENTITY FULL",
+    "CREATE TABLE public.toasted (id integer PRIMARY KEY, big text NOT NULL, raw bytea,"
+    " number integer)",
+    "ALTER TABLE public.toasted ALTER big SET STORAGE EXTERNAL, ALTER raw SET STORAGE EXTERNAL",
+    "CREATE TABLE public.emptied (id integer PRIMARY KEY, note text)",
+    "CREATE TABLE public.marks (id integer PRIMARY KEY)",
+)
+"""Before anyone looks."""
+
+
+def _insert(at: int, row: Mapping[str, str]) -> str:
+    names = ", ".join(["id", *row])
+    values = ", ".join([str(at), *row.values()])
+    return f"INSERT INTO public.every_type ({names}) VALUES ({values})"
+
+
+_PLAIN_ROW = "'2026-11-28 10:00:00', true, 1.25"
+DUMPED = (
+    *(_insert(at, row) for at, row in enumerate(ROWS)),
+    f"INSERT INTO public.plain VALUES (1, 'a', 'old', 1, {_PLAIN_ROW})",
+    "INSERT INTO public.imaged VALUES (1, 'old', 1.5, '2026-01-01')",
+    "INSERT INTO public.toasted VALUES (1, repeat('x', 5000), '\\x00', 1)",
+    "INSERT INTO public.emptied VALUES (1, 'a')",
+    "INSERT INTO public.marks VALUES (1)",
+)
+"""Before capture: these rows are dumped."""
+
+LOGGED = (
+    *(_insert(100 + at, row) for at, row in enumerate(ROWS)),
+    "UPDATE public.every_type SET number = 43 WHERE id = 100",
+    "UPDATE public.every_type SET price = 'NaN' WHERE id = 102",
+    "DELETE FROM public.every_type WHERE id = 101",
+    f"INSERT INTO public.plain VALUES (2, 'b', 'new', NULL, {_PLAIN_ROW})",
+    "UPDATE public.plain SET note = 'newer', amount = 5 WHERE id = 2",
+    "UPDATE public.plain SET id = 3, note = 'moved' WHERE id = 2",
+    "UPDATE public.plain SET part = 'c' WHERE id = 3",
+    "DELETE FROM public.plain WHERE id = 3",
+    "INSERT INTO public.plain SELECT n, 'x', 'many', n, now(), false, n"
+    " FROM generate_series(10, 12) n",
+    "DELETE FROM public.plain WHERE id >= 11",
+    "INSERT INTO public.imaged VALUES (2, 'new', NULL, '2026-02-02')",
+    "UPDATE public.imaged SET note = 'newer' WHERE id = 2",
+    "UPDATE public.imaged SET id = 5, price = 2 WHERE id = 2",
+    "DELETE FROM public.imaged WHERE id = 5",
+    "INSERT INTO public.toasted"
+    " VALUES (2, repeat('y', 5000), decode(repeat('ab', 5000), 'hex'), 1)",
+    "UPDATE public.toasted SET number = 2 WHERE id = 2",
+    "UPDATE public.toasted SET id = 3 WHERE id = 2",
+    "UPDATE public.toasted SET big = 'small' WHERE id = 3",
+    "DELETE FROM public.toasted WHERE id = 3",
+    "INSERT INTO public.emptied VALUES (2, 'b')",
+    "TRUNCATE public.emptied",
+    "INSERT INTO public.emptied VALUES (3, 'c')",
+    "INSERT INTO public.marks VALUES (2)",
+)
+"""While both capture, each in a transaction of its own; the last one shows that all was read."""
