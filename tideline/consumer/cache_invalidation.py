@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from tideline.consumer.own_transactions import OwnTransactions
+from tideline.contract.part import DUMPED
 
 Evict = Callable[[str, Mapping[str, Any] | None], object]
 """A function of a table's name and a row's key; None for the key: all rows of the table."""
-_DUMPED = "r"
 
 
 class RedisClient(Protocol):
@@ -41,7 +41,7 @@ class CacheInvalidator:
         except (KeyError, TypeError):
             raise ValueError("not an event of Tideline's own JSON form") from None
         # A dump's row was not changed, but its cached copy may be older than what was missed.
-        if op != _DUMPED and self._own.skips(tx, seq):
+        if op != DUMPED and self._own.skips(tx, seq):
             return False
         self._evict(table, found.get("key"))
         return True

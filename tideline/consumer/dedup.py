@@ -32,7 +32,7 @@ def make_seen_table(connection: DatabaseConnection, table: str = TABLE) -> None:
     """Make the log's ``table``, unless it is there; the caller commits. MySQL and MariaDB commit
     what was before, as with each DDL. Raises ValueError for a name that is none, or a database
     that is not known."""
-    _run(connection, _dialect(connection).create.format(table=_checked(table)))
+    _run(connection, _statements(connection).create.format(table=_checked(table)))
 
 
 def seen(connection: DatabaseConnection, event_id: str, table: str = TABLE) -> bool:
@@ -44,22 +44,22 @@ def seen(connection: DatabaseConnection, event_id: str, table: str = TABLE) -> b
     """
     if not event_id or len(event_id.encode()) > ID_BYTES_MAX:
         raise ValueError(f"an event's id has 1 to {ID_BYTES_MAX} bytes in UTF-8")
-    dialect = _dialect(connection)
-    statement = dialect.insert.format(table=_checked(table), value=dialect.placeholder)
-    return dialect.insert_is_repeated(connection, statement, event_id)
+    statements = _statements(connection)
+    statement = statements.insert.format(table=_checked(table), value=statements.placeholder)
+    return statements.insert_is_repeated(connection, statement, event_id)
 
 
 def forget_seen(connection: DatabaseConnection, older_than: timedelta, table: str = TABLE) -> int:
     """Remove the notes that are ``older_than`` that, by the database's clock; return how many. The
     caller commits. What is delivered again later than that counts as new."""
-    dialect = _dialect(connection)
-    statement = dialect.delete.format(table=_checked(table), value=dialect.placeholder)
+    statements = _statements(connection)
+    statement = statements.delete.format(table=_checked(table), value=statements.placeholder)
     cursor = _run(connection, statement, older_than.total_seconds())
     return int(cursor.rowcount)
 
 
 @dataclass(frozen=True, slots=True)
-class _Dialect:
+class _SeenStatements:
     """The statements of one kind of database. ``insert_is_repeated`` runs the insert, and returns
     whether the id was there."""
 
@@ -88,7 +88,7 @@ def _refused(connection: DatabaseConnection, statement: str, event_id: str) -> b
 
 _DUPLICATE = 1062
 """ER_DUP_ENTRY, of MySQL and MariaDB."""
-_POSTGRES = _Dialect(
+_POSTGRES = _SeenStatements(
     "CREATE TABLE IF NOT EXISTS {table} (event_id text PRIMARY KEY,"
     " seen_at timestamptz NOT NULL DEFAULT now())",
     "INSERT INTO {table} (event_id) VALUES ({value}) ON CONFLICT DO NOTHING",
@@ -96,7 +96,7 @@ _POSTGRES = _Dialect(
     "%s",
     _counted,
 )
-_MYSQL = _Dialect(
+_MYSQL = _SeenStatements(
     "CREATE TABLE IF NOT EXISTS {table} (event_id varbinary(255) PRIMARY KEY,"
     " seen_at timestamp(6) NOT NULL DEFAULT current_timestamp(6), KEY (seen_at)) ENGINE=InnoDB",
     "INSERT INTO {table} (event_id) VALUES ({value})",
@@ -105,7 +105,7 @@ _MYSQL = _Dialect(
     "%s",
     _refused,
 )
-_SQLITE = _Dialect(
+_SQLITE = _SeenStatements(
     "CREATE TABLE IF NOT EXISTS {table} (event_id text PRIMARY KEY,"
     " seen_at real NOT NULL DEFAULT ((julianday('now') - 2440587.5) * 86400.0))",
     "INSERT INTO {table} (event_id) VALUES ({value}) ON CONFLICT DO NOTHING",
@@ -113,7 +113,7 @@ _SQLITE = _Dialect(
     "?",
     _counted,
 )
-_DIALECTS: Mapping[str, _Dialect] = {
+_BY_PACKAGE: Mapping[str, _SeenStatements] = {
     "psycopg2": _POSTGRES,
     "psycopg": _POSTGRES,
     "pymysql": _MYSQL,
@@ -123,13 +123,13 @@ _DIALECTS: Mapping[str, _Dialect] = {
 """By the package of the connection's class."""
 
 
-def _dialect(connection: DatabaseConnection) -> _Dialect:
+def _statements(connection: DatabaseConnection) -> _SeenStatements:
     for kind in type(connection).__mro__:
-        found = _DIALECTS.get(kind.__module__.partition(".")[0])
+        found = _BY_PACKAGE.get(kind.__module__.partition(".")[0])
         if found is not None:
             return found
     raise ValueError(
-        f"a connection of {type(connection).__module__} is none of {', '.join(_DIALECTS)}"
+        f"a connection of {type(connection).__module__} is none of {', '.join(_BY_PACKAGE)}"
     )
 
 

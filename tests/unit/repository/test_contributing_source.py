@@ -98,6 +98,8 @@ OTHERS_NAMING = {
     "tideline/cost.py": "the example that is measured",
     "console/tideline_console/arguments.py": "examples in a help text",
     "console/tideline_console/errors.py": "the names of extras",
+    "tideline/consumer/dedup.py": "databases of consumers",
+    "tideline/consumer/own_transactions.py": "the database of an application",
     **{
         f"publish/tideline_publish/formats/debezium/{name}.py": "another product's types"
         for name in ("mysql", "postgres", "source", "types")

@@ -32,7 +32,7 @@ SHARED = frozenset({"tideline", "msgspec"})
 PACKAGES: Mapping[str, frozenset[str]] = {
     "tideline": SHARED,
     "tideline.contract": frozenset({"tideline.contract", "msgspec"}),
-    "tideline.consumer": frozenset({"tideline.consumer"}),
+    "tideline.consumer": frozenset({"tideline.consumer", "tideline.contract"}),
     "tideline.settings": SHARED | {"pathlib", "pydantic", "pydantic_core"},
     "tideline_capture": SHARED | {"tideline_capture", "numpy", "pyarrow", "structlog"},
     "tideline_capture.core": frozenset(
