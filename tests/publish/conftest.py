@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from devtools.services.kafka import KafkaServer
-from tests.publish.outputs import FilesCase, KafkaCase, OutputCase
+from tests.publish.outputs import FilesCase, KafkaCase, OutputCase, RedisCase
 
 
 @pytest.fixture(scope="session")
@@ -19,10 +19,17 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
         yield server
 
 
-@pytest.fixture(params=["files", "kafka", "kafka without transactions"])
+OUTPUTS = ("files", "kafka", "kafka without transactions", "redis", "redis with one stream")
+
+
+@pytest.fixture(params=OUTPUTS)
 def output(request: pytest.FixtureRequest, tmp_path: Path) -> OutputCase:
     """Each of the outputs."""
-    if request.param == "files":
+    name: str = request.param
+    if name == "files":
         return FilesCase(tmp_path / f"events-{uuid.uuid4().hex[:8]}")
+    if name.startswith("redis"):
+        valkey = request.getfixturevalue("valkey")
+        return RedisCase(valkey, order_of_all=name == "redis with one stream")
     server: KafkaServer = request.getfixturevalue("kafka")
-    return KafkaCase(server, transactions=request.param == "kafka")
+    return KafkaCase(server, transactions=name == "kafka")

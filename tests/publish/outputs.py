@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import redis
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from devtools.services.kafka import KafkaServer
+from devtools.services.valkey import ValkeyServer
 from tests.fixtures.publishing import Read
 
 
@@ -92,6 +94,32 @@ class KafkaCase:
             return [read for read in map(_read, read_all(consumer, places)) if read is not None]
         finally:
             consumer.close()
+
+
+@dataclass
+class RedisCase:
+    """A stream for each table, or one, at a real Valkey."""
+
+    server: ValkeyServer
+    order_of_all: bool
+    once: bool = True
+    prefix: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:8]}")
+
+    def settings(self) -> dict[str, Any]:
+        name = self.prefix if self.order_of_all else f"{self.prefix}:{{schema}}.{{table}}"
+        return {"output": "redis", "redis": {"url": self.server.url(), "stream": name}}
+
+    def events(self) -> list[Read]:
+        with redis.Redis.from_url(self.server.url(), decode_responses=True) as client:
+            names = sorted(client.keys(f"{self.prefix}*"))
+            streams = [name for name in names if not name.endswith(":writer")]
+            return [_entry(*one) for name in streams for one in client.xrange(name)]
+
+
+def _entry(entry_id: str, fields: Mapping[str, str]) -> Read:
+    seq, _, part = entry_id.partition("-")
+    key = json.loads(fields["key"]) if "key" in fields else None
+    return Read((int(seq), int(part)), key, json.loads(fields["value"]))
 
 
 def consumer_of(server: KafkaServer) -> Consumer:

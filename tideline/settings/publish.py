@@ -11,9 +11,10 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import check_patterns
 from tideline.settings.base import Count, Effect, MiB, Seconds, Section
+from tideline.settings.outputs.redis import RedisSettings
 from tideline.settings.secrets import known, secret_of
 
-OutputName = Literal["files", "kafka", "null"]
+OutputName = Literal["files", "kafka", "null", "redis"]
 """The kinds of outputs (`tideline_publish.outputs.registry`)."""
 FormatName = Literal["json"]
 """The forms of events (`tideline_publish.formats.registry`)."""
@@ -87,7 +88,7 @@ class PublishSettings(Section):
     effect = Effect.COMMAND
 
     output: OutputName
-    """The place of the events: `kafka`, `files`, or `null`, which counts them."""
+    """The place of the events: `kafka`, `redis`, `files`, or `null`, which counts them."""
     format: FormatName = "json"
     """The form of an event."""
     tables: tuple[str, ...] = ("*.*",)
@@ -119,6 +120,8 @@ class PublishSettings(Section):
     """For the output `kafka`."""
     files: FilesSettings = FilesSettings()
     """For the output `files`."""
+    redis: RedisSettings = RedisSettings()
+    """For the output `redis`."""
 
     @field_validator("tables", "exclude_tables")
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from tideline.contract.publishing import ChainPosition
 from tideline_publish.events import ChangeEvent
@@ -14,6 +14,7 @@ class OrderScope(StrEnum):
     """The events among which an output keeps their order."""
 
     ALL = "all"
+    TABLE = "table"
     KEY = "key"
 
 
@@ -26,7 +27,7 @@ class Output(Protocol):
     settled at ends of transactions only.
     """
 
-    order: ClassVar[OrderScope]
+    order: OrderScope
     record_bytes_max: int | None
     keeps_position: bool
     whole_only: bool

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO
 
 import msgspec
 
@@ -34,10 +34,9 @@ _LINE = msgspec.json.Decoder(_Line)
 class FilesOutput:
     """See `Output`."""
 
-    order: ClassVar[OrderScope] = OrderScope.ALL
-
     def __init__(self, settings: FilesSettings) -> None:
         assert settings.folder is not None
+        self.order = OrderScope.ALL
         self.record_bytes_max: int | None = None
         self.keeps_position = False
         self.whole_only = False

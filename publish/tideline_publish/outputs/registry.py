@@ -20,8 +20,15 @@ def _kafka(pipeline: str, publisher: str, settings: PublishSettings) -> Output:
     return KafkaOutput(pipeline, publisher, settings.kafka)
 
 
+def _redis(pipeline: str, publisher: str, settings: PublishSettings) -> Output:
+    from tideline_publish.outputs.redis.output import RedisOutput
+
+    return RedisOutput(pipeline, publisher, settings.redis)
+
+
 OUTPUTS: Mapping[str, OutputMaker] = {
     "files": lambda _pipeline, _publisher, settings: FilesOutput(settings.files),
     "kafka": _kafka,
     "null": lambda *_: NullOutput(),
+    "redis": _redis,
 }

@@ -147,6 +147,9 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_publish.outputs.kafka.output": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kafka.positions": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kafka.topics": frozenset({"confluent_kafka", "time"}),
+    "tideline_publish.outputs.redis.output": frozenset({"redis"}),
+    "tideline_publish.outputs.redis.script": frozenset({"redis"}),
+    "tideline_publish.outputs.redis.streams": frozenset({"redis"}),
     # The worker's edge; inside of it is the core.
     "tideline_capture.app": frozenset({"redis", "socket", "sys"}),
     "tideline_capture.metrics": frozenset({"os", "prometheus_client", "socket"}),
