@@ -71,6 +71,7 @@ class Publisher:
             found = self._write(batch) or found
             if self._is_due(batch):
                 self._settle(batch.position)
+            self._heartbeat()
             if self._stopping.is_set() and batch.whole:
                 break
         if self._feed.position != self._settled:
