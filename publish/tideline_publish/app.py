@@ -20,6 +20,7 @@ from tideline.system import Event, RealSystem, System
 from tideline_publish.feed import ChainFeed
 from tideline_publish.formats.registry import FORMATS
 from tideline_publish.lead import PublisherLead
+from tideline_publish.outputs.base import OutputContext
 from tideline_publish.outputs.registry import OUTPUTS
 from tideline_publish.publisher import Publisher
 from tideline_publish.selection import Selection
@@ -95,7 +96,7 @@ class _Program:
 
     def _publish(self, until_idle_s: float | None) -> bool:
         """Run one session of the output; return True when it ended by itself."""
-        output = OUTPUTS[self._chosen.output](self._settings.pipeline, self._name, self._chosen)
+        output = OUTPUTS[self._chosen.output](self._context())
         try:
             position = output.open(self._logged())
             log.info(
@@ -120,6 +121,23 @@ class _Program:
         finally:
             output.close()
         return True
+
+    def _context(self) -> OutputContext:
+        return OutputContext(
+            self._settings.pipeline, self._name, self._chosen, self._system, self._pause
+        )
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait, with heartbeats; return False when stopped."""
+        until = self._system.monotonic() + seconds
+        while not self._stopping.is_set():
+            if self._lead.silent_s >= self._chosen.heartbeat_s:
+                self._lead.append(self._logged())
+            left_s = until - self._system.monotonic()
+            if left_s <= 0:
+                return True
+            self._stopping.wait(min(left_s, self._chosen.heartbeat_s))
+        return False
 
     def _logged(self) -> ChainPosition:
         entry = self._lead.entry

@@ -37,7 +37,7 @@ class Encoder:
             schema = self._schema(rows.part.schema)
             chosen = self._chosen(rows.batch)
             for part, some in _split(schema, chosen):
-                found += self._encoded(schema, part, some)
+                found += self._encoded(schema, part, some, rows.part.key)
         if len(window) > 1 or any(one.part for one in found):
             found.sort(key=_order)
         return found
@@ -53,13 +53,15 @@ class Encoder:
         wanted = pc.is_in(rows.column(OP), value_set=operations)
         return rows if pc.all(wanted, min_count=0).as_py() else rows.filter(wanted)
 
-    def _encoded(self, schema: TableSchema, part: int, rows: pa.RecordBatch) -> list[ChangeEvent]:
+    def _encoded(
+        self, schema: TableSchema, part: int, rows: pa.RecordBatch, object_key: str
+    ) -> list[ChangeEvent]:
         if not rows.num_rows:
             return []
         encoded = self._format.rows(schema, self._selection.columns(schema), rows)
         table = schema.table
         return [
-            ChangeEvent(seq, part, table, op, tx, ts_us, key, value)
+            ChangeEvent(seq, part, table, op, tx, ts_us, key, value, object_key)
             for seq, op, tx, ts_us, key, value in zip(
                 rows.column(SEQ).to_pylist(),
                 rows.column(OP).to_pylist(),

@@ -20,7 +20,8 @@ class ChangeEvent(msgspec.Struct, frozen=True, gc=False):
     key: the first deletes the row of the old key. Events are ordered by (``seq``, ``part``), and
     no two have the same. ``key`` is None for an event of a whole table, and for a row of a table
     without a key. ``ts_us``: when the transaction ``tx`` committed, by the source's clock, µs since
-    1970 UTC; of a row that a dump read, when it was read.
+    1970 UTC; of a row that a dump read, when it was read. ``object_key`` is the object in the store
+    that has the row, at ``seq``; "" for an event without one.
     """
 
     seq: int
@@ -31,6 +32,7 @@ class ChangeEvent(msgspec.Struct, frozen=True, gc=False):
     ts_us: int
     key: bytes | None
     value: bytes
+    object_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from devtools.services.kafka import KafkaServer
-from tests.publish.outputs import FilesCase, KafkaCase, OutputCase, RedisCase
+from tests.publish.outputs import (
+    FilesCase,
+    KafkaCase,
+    KinesisCase,
+    OutputCase,
+    RedisCase,
+    WebhookCase,
+)
+from tests.support.kinesis_server import KinesisServer
+from tests.support.webhook_server import WebhookServer
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +28,29 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
         yield server
 
 
-OUTPUTS = ("files", "kafka", "kafka without transactions", "redis", "redis with one stream")
+OUTPUTS = (
+    "files",
+    "kafka",
+    "kafka without transactions",
+    "redis",
+    "redis with one stream",
+    "webhook",
+    "kinesis",
+)
+
+
+@pytest.fixture
+def kinesis() -> Iterator[KinesisServer]:
+    """Kinesis, with no stream."""
+    with KinesisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def endpoint() -> Iterator[WebhookServer]:
+    """An endpoint of webhooks."""
+    with WebhookServer() as server:
+        yield server
 
 
 @pytest.fixture(params=OUTPUTS)
@@ -31,5 +62,9 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> OutputCase:
     if name.startswith("redis"):
         valkey = request.getfixturevalue("valkey")
         return RedisCase(valkey, order_of_all=name == "redis with one stream")
+    if name == "kinesis":
+        return KinesisCase(request.getfixturevalue("kinesis"))
+    if name == "webhook":
+        return WebhookCase(request.getfixturevalue("endpoint"))
     server: KafkaServer = request.getfixturevalue("kafka")
     return KafkaCase(server, transactions=name == "kafka")

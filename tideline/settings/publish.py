@@ -11,10 +11,12 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import check_patterns
 from tideline.settings.base import Count, Effect, MiB, Seconds, Section
+from tideline.settings.outputs.kinesis import KinesisSettings
 from tideline.settings.outputs.redis import RedisSettings
+from tideline.settings.outputs.webhook import WebhookSettings
 from tideline.settings.secrets import known, secret_of
 
-OutputName = Literal["files", "kafka", "null", "redis"]
+OutputName = Literal["files", "kafka", "kinesis", "null", "redis", "webhook"]
 """The kinds of outputs (`tideline_publish.outputs.registry`)."""
 FormatName = Literal["json"]
 """The forms of events (`tideline_publish.formats.registry`)."""
@@ -88,7 +90,8 @@ class PublishSettings(Section):
     effect = Effect.COMMAND
 
     output: OutputName
-    """The place of the events: `kafka`, `redis`, `files`, or `null`, which counts them."""
+    """The place of the events: `kafka`, `kinesis`, `redis`, `webhook`, `files`; or `null`, which
+    only counts them."""
     format: FormatName = "json"
     """The form of an event."""
     tables: tuple[str, ...] = ("*.*",)
@@ -122,6 +125,10 @@ class PublishSettings(Section):
     """For the output `files`."""
     redis: RedisSettings = RedisSettings()
     """For the output `redis`."""
+    webhook: WebhookSettings = WebhookSettings()
+    """For the output `webhook`."""
+    kinesis: KinesisSettings = KinesisSettings()
+    """For the output `kinesis`."""
 
     @field_validator("tables", "exclude_tables")
     @classmethod
@@ -136,8 +143,31 @@ class PublishSettings(Section):
     def _place_is_named(self) -> Self:
         if self.output == "kafka" and not self.kafka.servers:
             raise ValueError('names no broker: set kafka.servers = ["host:9092"]')
+        if self.output == "kinesis" and self.kinesis.stream is None:
+            raise ValueError('names no stream: set kinesis.stream = "name"')
         if self.output == "files" and (
             self.files.folder is None or not self.files.folder.is_absolute()
         ):
             raise ValueError("names no folder: set files.folder to an absolute path")
+        return self
+
+    @model_validator(mode="after")
+    def _endpoint_is_named(self) -> Self:
+        if self.output != "webhook":
+            return self
+        if self.webhook.url is None:
+            raise ValueError('names no endpoint: set webhook.url = "https://host/path"')
+        if self.webhook.secret is None and self.webhook.secret_file is None:
+            raise ValueError("has nothing to sign requests with: set webhook.secret_file")
+        return self
+
+    @model_validator(mode="after")
+    def _answers_come_before_a_takeover(self) -> Self:
+        timeouts_s = {"kinesis": self.kinesis.timeout_s, "webhook": self.webhook.timeout_s}
+        waited_s = timeouts_s.get(self.output, 0.0) + self.heartbeat_s
+        if self.output in timeouts_s and waited_s >= self.takeover_after_s:
+            raise ValueError(
+                f"would be taken over while it waits for an answer: {self.output}.timeout_s and"
+                " heartbeat_s together must be below takeover_after_s"
+            )
         return self

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from tideline.contract.publishing import ChainPosition
+from tideline.settings import PublishSettings
+from tideline.system import System
 from tideline_publish.events import ChangeEvent
 
 
@@ -16,6 +19,22 @@ class OrderScope(StrEnum):
     ALL = "all"
     TABLE = "table"
     KEY = "key"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputContext:
+    """What an output is made from.
+
+    ``pause`` waits for so many seconds, or none, and returns False when the publisher is to stop.
+    The worker stays the active one meanwhile: an output calls it between requests that may take
+    seconds, and between tries. Raises Fenced where another worker took over.
+    """
+
+    pipeline: str
+    publisher: str
+    settings: PublishSettings
+    system: System
+    pause: Callable[[float], bool]
 
 
 class Output(Protocol):

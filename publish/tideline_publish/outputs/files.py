@@ -13,22 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-import msgspec
-
-from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
+from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.publishing import ChainPosition
 from tideline.settings.publish import FilesSettings
 from tideline_publish.events import ChangeEvent
 from tideline_publish.outputs.base import OrderScope
+from tideline_publish.outputs.json_lines import cut_lines, sync_folder
 
 _SUFFIX = ".jsonl"
-
-
-class _Line(msgspec.Struct):
-    seq: int
-
-
-_LINE = msgspec.json.Decoder(_Line)
 
 
 class FilesOutput:
@@ -83,14 +75,14 @@ class FilesOutput:
 
     def _begun(self, seq: int) -> BinaryIO:
         self._file = (self._folder / f"{seq:020d}{_SUFFIX}").open("ab")
-        _sync(self._folder)
+        sync_folder(self._folder)
         return self._file
 
     def _cut(self, seq: int) -> None:
         """Remove all events with sequences above ``seq``."""
         for path in sorted(self._folder.glob(f"*{_SUFFIX}"), reverse=True):
             if int(path.stem) <= seq:
-                _cut_file(path, seq)
+                cut_lines(path, seq)
                 return
             path.unlink()
 
@@ -103,33 +95,4 @@ def _disk(folder: Path) -> Iterator[None]:
         raise Unavailable(
             f"the folder {folder} cannot be written: {error.strerror}",
             hint="look at the disk: it may be full",
-        ) from None
-
-
-def _sync(folder: Path) -> None:
-    """Make a new file in ``folder`` outlive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _cut_file(path: Path, seq: int) -> None:
-    kept = 0
-    with path.open("r+b") as file:
-        for line in file:
-            if not line.endswith(b"\n") or _seq_of(line, path) > seq:
-                break
-            kept += len(line)
-        file.truncate(kept)
-        os.fsync(file.fileno())
-
-
-def _seq_of(line: bytes, path: Path) -> int:
-    try:
-        return _LINE.decode(line).seq
-    except msgspec.MsgspecError:
-        raise CorruptData(
-            f"{path} has a line that is no event", hint="move the file out of the folder"
         ) from None
