@@ -24,8 +24,10 @@ class OutputCase(Protocol):
     """An output of one test. ``once``: each event is there once, whatever was killed; else some may
     be there again. ``order_of_all``: events of all rows are in one order."""
 
-    once: bool
     order_of_all: bool
+
+    @property
+    def once(self) -> bool: ...
 
     def settings(self) -> dict[str, Any]:
         """The publisher's settings."""

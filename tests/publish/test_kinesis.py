@@ -219,7 +219,7 @@ def test_a_truncate_reaches_shards_that_came_to_be_meanwhile(
     opened: Opened, server: KinesisServer
 ) -> None:
     output = opened()
-    split = []
+    split: list[str] = []
 
     def before(action: str) -> None:
         if action == "PutRecords" and not split:

@@ -28,7 +28,7 @@ class Clock(RealSystem):
         self.on_wait = on_wait
         self.stopped = False
 
-    def monotonic(self) -> float:  # type: ignore[override]
+    def monotonic(self) -> float:
         return self.now
 
     def is_set(self) -> bool:
@@ -104,7 +104,7 @@ def test_of_two_that_wait_one_takes_it(lead_of: Leads) -> None:
     lead_of("a", Clock()).acquire(lambda: BEGINNING)
     clock = Clock()
     third = lead_of("c", Clock())
-    taken = []
+    taken: list[ChainPosition | None] = []
 
     def other() -> None:
         if clock.now > 1000.0 + AFTER_S - 1 and not taken:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import cast
 
 import msgspec
 import redis
@@ -32,6 +33,7 @@ BATCH_EVENTS, BATCH_BYTES = 1_000, 1 << 20
 _VALUE_BYTES_MAX = 512_000_000
 """Redis's own limit of a text (``proto-max-bulk-len``) is 512 MiB."""
 _NAME_MAX = 1_000
+_POSITION = msgspec.json.Decoder(ChainPosition)
 
 log = structlog.get_logger("tideline.publisher")
 
@@ -150,7 +152,7 @@ class RedisOutput:
 
     def _decoded(self, raw: object) -> ChainPosition:
         try:
-            return msgspec.json.decode(raw, type=ChainPosition)  # type: ignore[arg-type]
+            return _POSITION.decode(cast("bytes", raw))
         except (msgspec.MsgspecError, TypeError):
             raise Misconfigured(
                 f"the key {self._position_key} holds no position of a publisher",
