@@ -18,6 +18,7 @@ RUN pip install --no-cache-dir --require-hashes --requirement requirements/build
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY tideline tideline
 COPY capture capture
+COPY publish publish
 COPY spark_jobs spark_jobs
 COPY console console
 COPY dags dags

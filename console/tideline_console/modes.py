@@ -26,6 +26,7 @@ _SECRETS = (
     ("merge", "authenticate_secret"),
     ("openlineage", "api_key"),
 )
+_OF_PUBLISHERS = (("kafka", "password"),)
 _URLS = (("source", "url"), ("control", "url"))
 
 
@@ -42,6 +43,8 @@ def check_modes(settings: Settings, path: Path) -> Iterator[Finding]:
         "warehouse.bigquery.credentials_file": settings.warehouse.bigquery.credentials_file,
         "merge.authenticate_secret_file": settings.merge.authenticate_secret_file,
     }
+    for name, publisher in settings.publish.items():
+        files[f"publish.{name}.kafka.password_file"] = publisher.kafka.password_file
     for name, file in files.items():
         if file is not None:
             yield from _check(name, file, secret=True)
@@ -67,7 +70,9 @@ def _holds_secret(path: Path) -> bool:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return False
-    if any(_at(values, *key) for key in _SECRETS):
+    publishers = [("publish", name) for name in _at(values, "publish") or ()]
+    keys = [*_SECRETS, *((*at, *key) for at in publishers for key in _OF_PUBLISHERS)]
+    if any(_at(values, *key) for key in keys):
         return True
     return any(urlsplit(str(_at(values, *key) or "")).password for key in _URLS)
 

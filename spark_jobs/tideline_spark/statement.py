@@ -61,6 +61,7 @@ def merge_rows(
         matched=(RowClause(f"{newer} AND {of_source(GONE)}"), RowClause(newer, updates)),
         inserted=RowClause(f"NOT {of_source(GONE)}", inserts),
         unmatched=unmatched,
+        key=plan.schema.key,
     )
 
 

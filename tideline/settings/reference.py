@@ -90,6 +90,8 @@ def _default(one: FieldInfo) -> str:
         return "-"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
+    if isinstance(value, frozenset):
+        value = tuple(sorted(value))
     if isinstance(value, tuple):
         return f"`{list(value)}`".replace("'", '"')
     return f"`{value}`"

@@ -1,4 +1,4 @@
-"""What a form of events does: rows and truncates in, keys and values out."""
+"""The protocol of forms of events: rows and truncates in, keys and values out."""
 
 from __future__ import annotations
 

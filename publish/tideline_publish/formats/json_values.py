@@ -67,6 +67,8 @@ def _plain(column: pa.Array) -> pa.StringArray:
 
 def _floats(column: pa.Array) -> pa.StringArray:
     texts = column.cast(pa.string())
+    # Many a reader takes -0 for an integer, which has no sign.
+    texts = pc.if_else(pc.equal(texts, "-0"), "-0.0", texts)
     finite = pc.is_finite(column)
     if pc.all(finite, min_count=0).as_py():
         return texts

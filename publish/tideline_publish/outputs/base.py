@@ -1,4 +1,4 @@
-"""What an output does with events, and what it promises."""
+"""The protocol of outputs: what they do with events, and what they promise."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ class RowMerge:
 
     ``on``: the condition for equal rows. ``matched`` (the first clause that fits a row counts) is
     for rows of both, ``inserted`` for rows of the source alone, ``unmatched`` for rows of the
-    target alone. A row that no clause fits is left unchanged, or not inserted.
+    target alone. A row that no clause fits is left unchanged, or not inserted. ``key``: columns,
+    never NULL, that rows which satisfy ``on`` have equal.
     """
 
     source: str
@@ -39,6 +40,7 @@ class RowMerge:
     matched: tuple[RowClause, ...] = ()
     inserted: RowClause | None = None
     unmatched: RowClause | None = None
+    key: tuple[str, ...] = ()
 
     def sql(self, table: str, target: str = f"{TARGET}.") -> str:
         """Return the MERGE INTO ``table``, a name in SQL. ``target`` stands before the columns that

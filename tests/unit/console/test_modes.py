@@ -112,7 +112,8 @@ def test_every_secret_is_known() -> None:
                 if isinstance(kind, type) and issubclass(kind, BaseModel):
                     yield from secrets(kind, *path, name)
 
-    assert set(secrets(settings_model())) == set(modes._SECRETS)
+    of_publishers = {("publish", *one) for one in modes._OF_PUBLISHERS}
+    assert set(secrets(settings_model())) == {*modes._SECRETS, *of_publishers}
 
 
 def test_a_file_that_is_another_containers(tmp_path: Path) -> None:

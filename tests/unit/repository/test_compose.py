@@ -593,7 +593,7 @@ def copied(name: str) -> set[str]:
 def test_the_image_gets_every_package_and_what_airflow_loads() -> None:
     sources = copied("")
     packages = {path.parent.parent.name for path in ROOT.glob("*/tideline_*/__init__.py")}
-    assert len(packages) == 5
+    assert len(packages) == 6
     assert packages | {"tideline", "pyproject.toml", "requirements"} <= sources
     made = {"--from=listed", "/home/tideline/image.cdx.json"}
     assert {one for one in sources if one.startswith(("-", "/"))} == made

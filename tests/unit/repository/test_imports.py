@@ -45,7 +45,17 @@ PACKAGES: Mapping[str, frozenset[str]] = {
     "tideline_publish": SHARED | {"tideline_publish", "numpy", "pyarrow", "structlog"},
     "tideline_spark": SHARED | {"tideline_spark", "pyspark", "py4j"},
     "tideline_console": SHARED
-    | {"tideline_capture", "tideline_console", "typer", "os", "pathlib", "sys", "time", "uuid"},
+    | {
+        "tideline_capture",
+        "tideline_console",
+        "tideline_publish",
+        "typer",
+        "os",
+        "pathlib",
+        "sys",
+        "time",
+        "uuid",
+    },
     "tideline_airflow": SHARED | {"tideline_airflow", "airflow", "os", "pathlib", "time"},
     "tideline_dags": frozenset({"tideline_airflow", "airflow", "pathlib"}),
 }

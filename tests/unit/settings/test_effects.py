@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.core import SETTINGS
-from tideline.settings import Settings, TableSettings
+from tideline.settings import PublishSettings, Settings, TableSettings
 from tideline.settings.base import Effect, Section
 from tideline.settings.effects import effects, followed, keys_of, section_of, waiting
 
@@ -26,8 +26,8 @@ RESTART = {
     "capture.metrics_address",
     "capture.metrics_port",
 }
-COMMANDS = ("warehouse", "merge", "openlineage", "maintain")
-PLAIN = sorted(key for key in effects() if not key.startswith("tables."))
+COMMANDS = ("warehouse", "merge", "openlineage", "maintain", "publish")
+PLAIN = sorted(key for key in effects() if not key.startswith(("tables.", "publish.")))
 
 
 def test_what_needs_a_restart_is_known() -> None:
@@ -66,6 +66,11 @@ def test_a_worker_follows_a_key_or_names_it(key: str) -> None:
 
 def test_tables_are_followed_as_a_whole() -> None:
     read = SETTINGS.model_copy(update={"tables": {"*.*": TableSettings(keyless="counted")}})
+    assert (followed(SETTINGS, read), waiting(SETTINGS, read)) == (read, ())
+
+
+def test_publishers_are_followed_as_a_whole() -> None:
+    read = SETTINGS.model_copy(update={"publish": {"events": PublishSettings(output="null")}})
     assert (followed(SETTINGS, read), waiting(SETTINGS, read)) == (read, ())
 
 

@@ -25,6 +25,7 @@ from tideline_spark.formats.iceberg.access import IcebergAccess, made_by
 from tideline_spark.formats.iceberg.columns import IcebergColumns
 from tideline_spark.formats.iceberg.description import IcebergDescription
 from tideline_spark.formats.iceberg.files import IcebergFiles
+from tideline_spark.formats.iceberg.key_lists import TARGET_BYTES_MIN, with_keys_listed
 from tideline_spark.formats.iceberg.ordering import (
     making_properties,
     merge_distribution,
@@ -34,7 +35,11 @@ from tideline_spark.formats.iceberg.ordering import (
 )
 from tideline_spark.formats.iceberg.publishing import STAGING_PROPERTY
 from tideline_spark.formats.iceberg.rewriting import emptied, partitioned_by
-from tideline_spark.formats.iceberg.version import IcebergVersion, as_readers_see
+from tideline_spark.formats.iceberg.version import (
+    IcebergVersion,
+    as_readers_see,
+    stored_bytes_of,
+)
 from tideline_spark.formats.iceberg.write_modes import MODES, ON_READ, ON_WRITE
 from tideline_spark.formats.session_settings import setting
 from tideline_spark.formats.state import RowCounts, TargetSnapshot, TargetVersion
@@ -225,6 +230,8 @@ class IcebergTarget:
         before = self._access.metadata()
         if before is None or _has_applied(before, commit_metadata):
             return None
+        if still and stored_bytes_of(before) >= TARGET_BYTES_MIN:
+            rows = with_keys_listed(self._session, rows)
         numbers = {commit_metadata.app_id: commit_metadata.to_manifest}
         with self._access.committing(before, commit_metadata, numbers):
             self._session.sql(rows.sql(self._access.name)).collect()

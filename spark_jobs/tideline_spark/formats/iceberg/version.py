@@ -25,8 +25,7 @@ class IcebergVersion(TargetVersion):
 
     def stored_bytes(self) -> int:
         """See `TargetVersion`."""
-        newest = None if self.metadata is None else self.metadata.current
-        return 0 if newest is None else newest.count("total-files-size")
+        return stored_bytes_of(self.metadata)
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -52,3 +51,9 @@ def as_readers_see(
         for one, field in zip(metadata.schema["fields"], schema.fields, strict=True)
     ]
     return rows.select(*held)
+
+
+def stored_bytes_of(metadata: IcebergMetadata | None) -> int:
+    """Return the bytes of a table's files; 0 without one."""
+    newest = None if metadata is None else metadata.current
+    return 0 if newest is None else newest.count("total-files-size")
