@@ -106,7 +106,7 @@ class _Program:
                 from_seq=position.seq + 1,
             )
             selection = Selection(self._chosen)
-            event_format = FORMATS[self._chosen.format]()
+            event_format = FORMATS[self._chosen.format](self._settings.pipeline, self._chosen)
             feed = ChainFeed(self._store, self._chain, event_format, selection, position)
             publisher = Publisher(
                 self._chosen,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tideline.contract.manifest import Manifest
 from tideline.contract.part import BEFORE, DELETED, OP, OVERFLOW, SEQ, TS, TX, UNCHANGED, UPDATED
 from tideline.contract.schema import TableSchema
 from tideline_publish.events import ChangeEvent
@@ -30,14 +32,14 @@ class Encoder:
         self._read_schema = read_schema
         self._schemas: dict[str, TableSchema] = {}
 
-    def events(self, window: Sequence[TableRows]) -> list[ChangeEvent]:
-        """Return the events of the rows of ``window``, in order."""
+    def events(self, manifest: Manifest, window: Sequence[TableRows]) -> list[ChangeEvent]:
+        """Return the events of the rows of ``window``, which are in ``manifest``, in order."""
         found: list[ChangeEvent] = []
         for rows in window:
             schema = self._schema(rows.part.schema)
             chosen = self._chosen(rows.batch)
-            for part, some in _split(schema, chosen):
-                found += self._encoded(schema, part, some, rows.part.key)
+            for part, some in self._split(schema, chosen):
+                found += self._encoded(manifest, schema, part, some, rows.part.key)
         if len(window) > 1 or any(one.part for one in found):
             found.sort(key=_order)
         return found
@@ -53,14 +55,37 @@ class Encoder:
         wanted = pc.is_in(rows.column(OP), value_set=operations)
         return rows if pc.all(wanted, min_count=0).as_py() else rows.filter(wanted)
 
+    def _split(self, schema: TableSchema, rows: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+        """Return ``rows``, and apart from them the updates that changed the key: the deletes of the
+        old keys, and behind these and their tombstones the updates."""
+        olds = [BEFORE + name for name in schema.key if BEFORE + name in rows.schema.names]
+        changed = np.zeros(rows.num_rows, dtype=bool)
+        for old in olds:
+            changed |= rows.column(old).is_valid().to_numpy(zero_copy_only=False)
+        changed &= pc.equal(rows.column(OP), UPDATED).to_numpy(zero_copy_only=False)
+        if not changed.any():
+            return [(0, rows)]
+        mask = pa.array(changed)
+        moved = rows.filter(mask)
+        return [
+            (0, rows.filter(pc.invert(mask))),
+            (0, _deletes(schema, moved)),
+            (2 if self._format.tombstones else 1, moved),
+        ]
+
     def _encoded(
-        self, schema: TableSchema, part: int, rows: pa.RecordBatch, object_key: str
+        self,
+        manifest: Manifest,
+        schema: TableSchema,
+        part: int,
+        rows: pa.RecordBatch,
+        object_key: str,
     ) -> list[ChangeEvent]:
         if not rows.num_rows:
             return []
-        encoded = self._format.rows(schema, self._selection.columns(schema), rows)
+        encoded = self._format.rows(manifest, schema, self._selection.columns(schema), rows)
         table = schema.table
-        return [
+        found = [
             ChangeEvent(seq, part, table, op, tx, ts_us, key, value, object_key)
             for seq, op, tx, ts_us, key, value in zip(
                 rows.column(SEQ).to_pylist(),
@@ -72,29 +97,17 @@ class Encoder:
                 strict=True,
             )
         ]
+        if self._format.tombstones and schema.key:
+            found += [_tombstone(event) for event in found if event.op == DELETED]
+        return found
+
+
+def _tombstone(event: ChangeEvent) -> ChangeEvent:
+    return msgspec.structs.replace(event, part=event.part + 1, value=None)
 
 
 def _order(event: ChangeEvent) -> tuple[int, int]:
     return event.seq, event.part
-
-
-def _split(schema: TableSchema, rows: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-    """Return ``rows``, and apart from them the updates that changed the key, each as the delete of
-    the old key (part 0) and the update (part 1)."""
-    olds = [BEFORE + name for name in schema.key if BEFORE + name in rows.schema.names]
-    changed = np.zeros(rows.num_rows, dtype=bool)
-    for old in olds:
-        changed |= rows.column(old).is_valid().to_numpy(zero_copy_only=False)
-    changed &= pc.equal(rows.column(OP), UPDATED).to_numpy(zero_copy_only=False)
-    if not changed.any():
-        return [(0, rows)]
-    mask = pa.array(changed)
-    moved = rows.filter(mask)
-    return [
-        (0, rows.filter(pc.invert(mask))),
-        (0, _deletes(schema, moved)),
-        (1, moved),
-    ]
 
 
 def _deletes(schema: TableSchema, moved: pa.RecordBatch) -> pa.RecordBatch:

@@ -16,12 +16,14 @@ TRUNCATED = "t"
 class ChangeEvent(msgspec.Struct, frozen=True, gc=False):
     """A change, encoded.
 
-    ``seq`` is its sequence; ``part`` is 0, and 1 for the second event of an update that changed the
-    key: the first deletes the row of the old key. Events are ordered by (``seq``, ``part``), and
-    no two have the same. ``key`` is None for an event of a whole table, and for a row of a table
-    without a key. ``ts_us``: when the transaction ``tx`` committed, by the source's clock, µs since
-    1970 UTC; of a row that a dump read, when it was read. ``object_key`` is the object in the store
-    that has the row, at ``seq``; "" for an event without one.
+    ``seq`` is its sequence, ``part`` counts the events of one change from 0: a delete is followed
+    by its tombstone, where the form has them, and an update that changed the key is the delete of
+    the row at the old key and then the update. Events are ordered by (``seq``, ``part``), and no
+    two have the same. ``key`` is None for an event of a whole table, and for a row of a table
+    without a key. ``value`` is None for a tombstone. ``ts_us``: when the transaction ``tx``
+    committed, by the source's clock, µs since 1970 UTC; of a row that a dump read, when it was
+    read. ``object_key`` is the object in the store that has the row, at ``seq``; "" for an event
+    without one.
     """
 
     seq: int
@@ -31,8 +33,13 @@ class ChangeEvent(msgspec.Struct, frozen=True, gc=False):
     tx: int
     ts_us: int
     key: bytes | None
-    value: bytes
+    value: bytes | None
     object_key: str = ""
+
+    @property
+    def size(self) -> int:
+        """The bytes of key and value."""
+        return len(self.key or b"") + len(self.value or b"")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Manifest, Truncate, check_entry
 from tideline.contract.publishing import ChainPosition
+from tideline.contract.schema import TableSchema
 from tideline.store.chain import Chain, ManifestEntry
 from tideline.store.objects import ObjectStore
 from tideline_publish.encoding import Encoder
@@ -68,7 +69,7 @@ class ChainFeed:
             check_entry(self._last.manifest, self._last.raw, entry.manifest)
         after = self.position.seq
         manifest = entry.manifest
-        for seq, events in self._windows(manifest):
+        for seq, events in self._windows(entry):
             resumed = bool(events) and events[0].seq <= after
             behind = [event for event in events if event.seq > after] if resumed else events
             self.position = self._position(manifest.manifest_number - 1, seq, manifest)
@@ -80,11 +81,12 @@ class ChainFeed:
     def _position(self, number: int, seq: int, manifest: Manifest) -> ChainPosition:
         return ChainPosition(manifest.incarnation, number, seq, self.position.epoch)
 
-    def _windows(self, manifest: Manifest) -> Iterator[tuple[int, list[ChangeEvent]]]:
+    def _windows(self, entry: ManifestEntry) -> Iterator[tuple[int, list[ChangeEvent]]]:
+        manifest = entry.manifest
         parts = [part for part in manifest.parts if self._selection.has(part.table)]
-        left = self._truncates(manifest)
+        left = self._truncates(entry)
         for end, window in rows_in_order(parts, self._store.get):
-            events = self._encoder.events(window)
+            events = self._encoder.events(manifest, window)
             within = [one for one in left if one.seq <= end]
             if within:
                 events = sorted([*events, *within], key=lambda one: (one.seq, one.part))
@@ -93,13 +95,17 @@ class ChainFeed:
         if left:
             yield left[-1].seq, left
 
-    def _truncates(self, manifest: Manifest) -> list[ChangeEvent]:
+    def _truncates(self, entry: ManifestEntry) -> list[ChangeEvent]:
         if TRUNCATED not in self._selection.operations:
             return []
-        chosen = [one for one in manifest.truncates if self._selection.has(one.table)]
-        ts_us = manifest.through_us or 0
-        return [self._truncate(one, ts_us) for one in sorted(chosen, key=lambda one: one.seq)]
+        chosen = [one for one in entry.manifest.truncates if self._selection.has(one.table)]
+        return [self._truncate(entry, one) for one in sorted(chosen, key=lambda one: one.seq)]
 
-    def _truncate(self, truncate: Truncate, ts_us: int) -> ChangeEvent:
-        value = self._format.truncate(truncate, ts_us)
+    def _truncate(self, entry: ManifestEntry, truncate: Truncate) -> ChangeEvent:
+        state = self._chain.open_state(entry).tables.get(truncate.table)
+        schema = TableSchema(truncate.table, (), ())
+        if state is not None and state.schema is not None:
+            schema = self._chain.read_schema(state.schema)
+        value = self._format.truncate(entry.manifest, schema, truncate)
+        ts_us = entry.manifest.through_us or 0
         return ChangeEvent(truncate.seq, 0, truncate.table, TRUNCATED, 0, ts_us, None, value)

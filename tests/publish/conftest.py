@@ -14,6 +14,7 @@ from tests.publish.outputs import (
     KafkaCase,
     KinesisCase,
     OutputCase,
+    ParquetCase,
     RedisCase,
     WebhookCase,
 )
@@ -30,6 +31,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
 
 OUTPUTS = (
     "files",
+    "parquet files",
     "kafka",
     "kafka without transactions",
     "redis",
@@ -59,6 +61,8 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> OutputCase:
     name: str = request.param
     if name == "files":
         return FilesCase(tmp_path / f"events-{uuid.uuid4().hex[:8]}")
+    if name == "parquet files":
+        return ParquetCase(tmp_path / f"events-{uuid.uuid4().hex[:8]}")
     if name.startswith("redis"):
         valkey = request.getfixturevalue("valkey")
         return RedisCase(valkey, order_of_all=name == "redis with one stream")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import pyarrow.parquet as pq
 import redis
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -56,6 +57,31 @@ class FilesCase:
             for line in path.read_text().splitlines()
         ]
         return list(with_parts(lines))
+
+
+@dataclass
+class ParquetCase:
+    """Parquet files in a folder for each table."""
+
+    folder: Path
+    once: bool = True
+    order_of_all: bool = False
+
+    def settings(self) -> dict[str, Any]:
+        files = {"folder": str(self.folder), "format": "parquet", "file_age_s": 0.3}
+        return {"output": "files", "files": files}
+
+    def events(self) -> list[Read]:
+        paths = sorted(self.folder.glob("*/*.parquet"))
+        rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
+        return [
+            Read(
+                (row["seq"], row["part"]),
+                None if row["key"] is None else json.loads(row["key"]),
+                json.loads(row["value"]),
+            )
+            for row in rows
+        ]
 
 
 @dataclass

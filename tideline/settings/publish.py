@@ -18,7 +18,7 @@ from tideline.settings.secrets import known, secret_of
 
 OutputName = Literal["files", "kafka", "kinesis", "null", "redis", "webhook"]
 """The kinds of outputs (`tideline_publish.outputs.registry`)."""
-FormatName = Literal["json"]
+FormatName = Literal["json", "cloudevents", "debezium"]
 """The forms of events (`tideline_publish.formats.registry`)."""
 Operation = Literal["c", "u", "d", "r", "t"]
 _PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
@@ -79,9 +79,36 @@ class FilesSettings(Section):
     effect = Effect.COMMAND
 
     folder: Path | None = None
-    """An absolute path; files of JSON lines, named by the first sequence that they hold."""
+    """An absolute path."""
     file_bytes_max: Annotated[Count, Field(le=1024 * MiB)] = 64 * MiB
-    """A file is closed at this size, at the next end of a transaction."""
+    """A file of JSON lines is closed at this size, at the next end of a transaction."""
+    format: Literal["lines", "parquet"] = "lines"
+    """`lines`: JSON lines, in files named by the first sequence that they hold. `parquet`: Parquet
+    files in a folder for each table, named by the first and the last sequence."""
+    file_age_s: Seconds = 60.0
+    """Parquet files appear after so long, or once the publisher's `batch_bytes_max` came
+    together."""
+
+
+class DebeziumSettings(Section):
+    """Debezium's envelope, as its connectors write it by their defaults."""
+
+    effect = Effect.COMMAND
+
+    prefix: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9._-]{1,200}$")] = None
+    """Debezium's `topic.prefix`: the name in `source`, and the first part of schemas' names. None:
+    the pipeline's name."""
+    tombstones: bool = True
+    """A delete is followed by its key without a value, which makes a compacted topic forget it
+    (Debezium's `tombstones.on.delete`)."""
+    schemas: bool = False
+    """Keys and events carry their Connect schema, `{"schema": …, "payload": …}`, as those of
+    `JsonConverter` with `schemas.enable`."""
+    unavailable: Annotated[str, Field(min_length=1, max_length=200)] = (
+        "__debezium_unavailable_value"
+    )
+    """The placeholder for values that the log left out (Debezium's
+    `unavailable.value.placeholder`)."""
 
 
 class PublishSettings(Section):
@@ -129,6 +156,8 @@ class PublishSettings(Section):
     """For the output `webhook`."""
     kinesis: KinesisSettings = KinesisSettings()
     """For the output `kinesis`."""
+    debezium: DebeziumSettings = DebeziumSettings()
+    """For the format `debezium`."""
 
     @field_validator("tables", "exclude_tables")
     @classmethod

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tideline.contract.manifest import Truncate
+from tideline.contract.manifest import Manifest, Truncate
 from tideline.contract.schema import TableSchema
 
 
@@ -21,15 +21,25 @@ class EncodedRows:
 
 
 class EventFormat(Protocol):
-    """Encodes events. Rows have the columns of parts (`tideline.contract.part`), and none of them
-    changed its key: such an update comes as a delete of the old key and the update."""
+    """Encodes events. Rows have the columns of parts (`tideline.contract.part`). An update that
+    changed the key comes as a delete of the old key, and as itself.
+
+    ``tombstones``: deletes are followed by an event without a value.
+    """
+
+    tombstones: bool
 
     def rows(
-        self, schema: TableSchema, columns: Sequence[str], rows: pa.RecordBatch
+        self,
+        manifest: Manifest,
+        schema: TableSchema,
+        columns: Sequence[str],
+        rows: pa.RecordBatch,
     ) -> EncodedRows:
-        """Encode ``rows``, of which an event shows ``columns``."""
+        """Encode ``rows`` of a part of ``manifest``, of which an event shows ``columns``."""
         ...
 
-    def truncate(self, truncate: Truncate, ts_us: int) -> bytes:
-        """Encode a truncate; ``ts_us`` is the source's time of its manifest."""
+    def truncate(self, manifest: Manifest, schema: TableSchema, truncate: Truncate) -> bytes:
+        """Encode a truncate of ``manifest``, of a table that has ``schema`` at its end (without
+        columns where it is not known)."""
         ...

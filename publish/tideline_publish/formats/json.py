@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tideline.contract.manifest import Truncate
+from tideline.contract.manifest import Manifest, Truncate
 from tideline.contract.part import (
     BEFORE,
     DELETED,
@@ -52,8 +52,14 @@ class _Columns:
 class JsonFormat:
     """See `EventFormat`."""
 
+    tombstones = False
+
     def rows(
-        self, schema: TableSchema, columns: Sequence[str], rows: pa.RecordBatch
+        self,
+        manifest: Manifest,
+        schema: TableSchema,
+        columns: Sequence[str],
+        rows: pa.RecordBatch,
     ) -> EncodedRows:
         """See `EventFormat`."""
         heads = _heads(schema, rows)
@@ -76,8 +82,9 @@ class JsonFormat:
             listed if keys is None else keys.cast(pa.binary()).to_pylist(), found.tolist()
         )
 
-    def truncate(self, truncate: Truncate, ts_us: int) -> bytes:
-        """See `EventFormat`."""
+    def truncate(self, manifest: Manifest, schema: TableSchema, truncate: Truncate) -> bytes:
+        """See `EventFormat`. Its time is the source's at the end of its manifest."""
+        ts_us = manifest.through_us or 0
         at = json_values(pa.array([ts_us], pa.timestamp("us", "UTC")), TIMESTAMP)[0].as_py()
         table = msgspec.json.encode(truncate.table).decode()
         text = f'{{"op":"{TRUNCATED}","table":{table},"seq":{truncate.seq},"tx":0,"at":{at}}}'

@@ -43,13 +43,15 @@ class Output(Protocol):
     ``order``: the scope of the order that it keeps. ``record_bytes_max``: the largest value of an
     event that it takes; None: no limit of its own. ``keeps_position``: it keeps the position
     itself, together with the events: each is there once, whatever is killed. ``whole_only``: it is
-    settled at ends of transactions only.
+    settled at ends of transactions only. ``gathers_s``: it is settled no sooner, unless
+    ``batch_bytes_max`` came together, or the publisher stops.
     """
 
     order: OrderScope
     record_bytes_max: int | None
     keeps_position: bool
     whole_only: bool
+    gathers_s: float
 
     def open(self, logged: ChainPosition) -> ChainPosition:
         """Make ready to go on, and return behind which position: ``logged``, or that which the

@@ -1,24 +1,23 @@
 """Events as lines of files in a folder.
 
 A file is named by the sequence that its first event has, ``{seq:020d}.jsonl``, so names sort as
-events do. What is in a folder behind the logged position is cut off when the output is opened: each
-event is there once.
+events do. A line is an event's value, or where that does not show key and sequence, an object of
+``seq``, ``key`` and ``value``. What is in a folder behind the logged position is cut off when the
+output is opened: each event is there once.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import BinaryIO
 
-from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.errors import Misconfigured
 from tideline.contract.publishing import ChainPosition
-from tideline.settings.publish import FilesSettings
 from tideline_publish.events import ChangeEvent
-from tideline_publish.outputs.base import OrderScope
-from tideline_publish.outputs.json_lines import cut_lines, sync_folder
+from tideline_publish.outputs.base import OrderScope, OutputContext
+from tideline_publish.outputs.folders import disk_errors, sync_folder
+from tideline_publish.outputs.json_lines import cut_lines
 
 _SUFFIX = ".jsonl"
 
@@ -26,12 +25,16 @@ _SUFFIX = ".jsonl"
 class FilesOutput:
     """See `Output`."""
 
-    def __init__(self, settings: FilesSettings) -> None:
+    def __init__(self, context: OutputContext) -> None:
+        settings = context.settings.files
         assert settings.folder is not None
         self.order = OrderScope.ALL
         self.record_bytes_max: int | None = None
         self.keeps_position = False
         self.whole_only = False
+        self.gathers_s = 0.0
+        self._context = context
+        self._line = _keyed if context.settings.format == "debezium" else _plain
         self._folder = settings.folder
         self._bytes_max = settings.file_bytes_max
         self._file: BinaryIO | None = None
@@ -53,15 +56,17 @@ class FilesOutput:
         """See `Output`."""
         if not events:
             return
-        with _disk(self._folder):
+        self._context.pause(0)  # One that comes back after a takeover must not write.
+        with disk_errors(self._folder):
             file = self._file or self._begun(events[0].seq)
-            file.write(b"\n".join(event.value for event in events) + b"\n")
+            file.write(b"\n".join(map(self._line, events)) + b"\n")
 
     def settle(self, position: ChainPosition) -> None:
         """See `Output`."""
         if self._file is None:
             return
-        with _disk(self._folder):
+        self._context.pause(0)
+        with disk_errors(self._folder):
             self._file.flush()
             os.fsync(self._file.fileno())
             if self._file.tell() >= self._bytes_max:
@@ -87,12 +92,11 @@ class FilesOutput:
             path.unlink()
 
 
-@contextmanager
-def _disk(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Unavailable(
-            f"the folder {folder} cannot be written: {error.strerror}",
-            hint="look at the disk: it may be full",
-        ) from None
+def _plain(event: ChangeEvent) -> bytes:
+    assert event.value is not None
+    return event.value
+
+
+def _keyed(event: ChangeEvent) -> bytes:
+    key, value = event.key or b"null", event.value or b"null"
+    return b'{"seq":%d,"key":%b,"value":%b}' % (event.seq, key, value)

@@ -11,7 +11,10 @@ from tideline.contract.errors import CorruptData
 
 
 class _Line(msgspec.Struct):
-    seq: int
+    """What a line has of its sequence: a number, or a text in CloudEvents."""
+
+    seq: int | None = None
+    sequence: str = ""
 
 
 _LINE = msgspec.json.Decoder(_Line)
@@ -32,19 +35,11 @@ def cut_lines(path: Path, seq: int) -> int:
     return lines
 
 
-def sync_folder(folder: Path) -> None:
-    """Make a new file in ``folder`` outlive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _seq_of(line: bytes, path: Path) -> int:
     try:
-        return _LINE.decode(line).seq
-    except msgspec.MsgspecError:
+        found = _LINE.decode(line)
+        return int(found.sequence) if found.seq is None else found.seq
+    except (msgspec.MsgspecError, ValueError):
         raise CorruptData(
             f"{path} has a line that is no event", hint="move the file out of the folder"
         ) from None

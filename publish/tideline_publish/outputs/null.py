@@ -17,6 +17,7 @@ class NullOutput:
         self.record_bytes_max: int | None = None
         self.keeps_position = False
         self.whole_only = False
+        self.gathers_s = 0.0
         self.events = self.bytes = 0
 
     def open(self, logged: ChainPosition) -> ChainPosition:
@@ -26,7 +27,7 @@ class NullOutput:
     def write(self, events: Sequence[ChangeEvent]) -> None:
         """See `Output`."""
         self.events += len(events)
-        self.bytes += sum(len(event.value) for event in events)
+        self.bytes += sum(event.size for event in events)
 
     def settle(self, position: ChainPosition) -> None:
         """See `Output`."""

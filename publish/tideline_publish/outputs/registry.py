@@ -8,8 +8,15 @@ from tideline.contract.errors import Misconfigured
 from tideline_publish.outputs.base import Output, OutputContext
 from tideline_publish.outputs.files import FilesOutput
 from tideline_publish.outputs.null import NullOutput
+from tideline_publish.outputs.parquet_files import ParquetOutput
 
 OutputMaker = Callable[[OutputContext], Output]
+
+
+def _files(context: OutputContext) -> Output:
+    if context.settings.files.format == "parquet":
+        return ParquetOutput(context)
+    return FilesOutput(context)
 
 
 def _kafka(context: OutputContext) -> Output:
@@ -53,7 +60,7 @@ def _not_installed(package: str, extra: str) -> Misconfigured:
 
 
 OUTPUTS: Mapping[str, OutputMaker] = {
-    "files": lambda context: FilesOutput(context.settings.files),
+    "files": _files,
     "kafka": _kafka,
     "kinesis": _kinesis,
     "null": lambda _: NullOutput(),

@@ -46,6 +46,7 @@ class KafkaOutput:
         self.record_bytes_max: int | None = settings.record_bytes_max
         self.keeps_position = settings.transactions
         self.whole_only = settings.transactions
+        self.gathers_s = 0.0
 
     def open(self, logged: ChainPosition) -> ChainPosition:
         """See `Output`."""
@@ -133,7 +134,7 @@ class KafkaOutput:
 
     def _too_large(self, event: ChangeEvent) -> Misconfigured:
         return Misconfigured(
-            f"the event of change {event.seq} of {event.table} has {len(event.value)} bytes, more"
+            f"the event of change {event.seq} of {event.table} has {event.size} bytes, more"
             f" than kafka.record_bytes_max ({self._settings.record_bytes_max})",
             hint="raise it, and max.message.bytes of the topic; or leave a column out"
             " (publish.….columns)",
@@ -187,7 +188,7 @@ def _produce(
     producer: Producer,
     topic: str,
     key: bytes | None,
-    value: bytes,
+    value: bytes | None,
     partition: int,
     headers: Headers | None = None,
 ) -> None:

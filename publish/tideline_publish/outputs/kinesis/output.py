@@ -33,6 +33,7 @@ class KinesisOutput:
         self.record_bytes_max: int | None = self._settings.record_bytes_max
         self.keeps_position = False
         self.whole_only = False
+        self.gathers_s = 0.0
 
     def open(self, logged: ChainPosition) -> ChainPosition:
         """See `Output`."""
@@ -47,6 +48,8 @@ class KinesisOutput:
         for event in events:
             if event.op == TRUNCATED:
                 self._truncate(event)
+                continue
+            if event.value is None:  # A tombstone is for logs that are compacted.
                 continue
             self._lanes.add(record_of(event, self._settings))
             while self._lanes.is_full:
@@ -74,7 +77,7 @@ class KinesisOutput:
         reached: set[str] = set()
         while left := {shard: at for shard, at in client.shards().items() if shard not in reached}:
             for shard, hash_key in left.items():
-                record = OutgoingRecord(partition_key(event), event.value, hash_key)
+                record = OutgoingRecord(partition_key(event), event.value or b"", hash_key)
                 self._lanes.add(record, lane=shard)
             self.settle(ChainPosition("", 0, 0))
             reached |= left.keys()

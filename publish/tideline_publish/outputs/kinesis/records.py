@@ -36,7 +36,7 @@ class _EventByReference(msgspec.Struct, omit_defaults=True):
 def record_of(event: ChangeEvent, settings: KinesisSettings) -> OutgoingRecord:
     """Return the record of ``event``. Raises Misconfigured for one that is too large."""
     place = partition_key(event)
-    whole = OutgoingRecord(place, event.value)
+    whole = OutgoingRecord(place, event.value or b"")
     if whole.bytes <= settings.record_bytes_max:
         return whole
     if settings.by_reference and event.object_key:

@@ -56,6 +56,7 @@ class RedisOutput:
         self.record_bytes_max: int | None = _VALUE_BYTES_MAX
         self.keeps_position = True
         self.whole_only = False
+        self.gathers_s = 0.0
 
     def open(self, logged: ChainPosition) -> ChainPosition:
         """See `Output`."""
@@ -84,10 +85,10 @@ class RedisOutput:
             stream = self._stream(event.table)
             if (event.seq, event.part) <= self._last[stream]:
                 continue
-            if len(event.value) > _VALUE_BYTES_MAX:
+            if event.size > _VALUE_BYTES_MAX:
                 raise _too_large(event)
             self._batch.append(StreamEntry(stream, event))
-            self._batch_bytes += len(event.value)
+            self._batch_bytes += event.size
             if len(self._batch) >= BATCH_EVENTS or self._batch_bytes >= BATCH_BYTES:
                 self._append(b"")
 
@@ -162,7 +163,7 @@ class RedisOutput:
 
 def _too_large(event: ChangeEvent) -> Misconfigured:
     return Misconfigured(
-        f"the event of change {event.seq} of {event.table} has {len(event.value)} bytes, more than"
+        f"the event of change {event.seq} of {event.table} has {event.size} bytes, more than"
         f" Redis takes ({_VALUE_BYTES_MAX})",
         hint="leave a column out (publish.….columns)",
     )

@@ -28,7 +28,7 @@ for at = 4, #ARGV, 6 do
   if entries_max ~= '' then add('MAXLEN', '~', entries_max) end
   add(ARGV[at + 1], 'table', ARGV[at + 2], 'op', ARGV[at + 3])
   if ARGV[at + 4] ~= '' then add('key', ARGV[at + 4]) end
-  add('value', ARGV[at + 5])
+  if ARGV[at + 5] ~= '' then add('value', ARGV[at + 5]) end
   local found = redis.pcall(unpack(command))
   if not found then reply = 'REMOVED' break end
   if type(found) == 'table' and found.err then reply = found.err break end
@@ -84,7 +84,7 @@ def append(
             keys += [entry.stream, writer_key(entry.stream)]
         event = entry.event
         arguments += [places[entry.stream], id_of(event), event.table, event.op]
-        arguments += [event.key or b"", event.value]
+        arguments += [event.key or b"", event.value or b""]
     found = client.eval(_APPEND, len(keys), *keys, *arguments)
     done, reply = cast("tuple[int, bytes]", found)
     return done, reply.decode(errors="replace")

@@ -29,13 +29,13 @@ class PostAnswer:
 class WebhookClient:
     """Signs and sends. Redirects are answers like others; nothing is repeated here."""
 
-    def __init__(self, settings: WebhookSettings, system: System) -> None:
+    def __init__(self, settings: WebhookSettings, system: System, content_type: str) -> None:
         assert settings.url is not None
         self._url = settings.url.get_secret_value()
         self._host = settings.host
         self._system = system
         self._keys = signing_keys(settings.secret_text() or "")
-        self._type = "application/json" if settings.body == "array" else "application/x-ndjson"
+        self._type = content_type
         self._pool = urllib3.PoolManager(
             maxsize=1,
             retries=False,

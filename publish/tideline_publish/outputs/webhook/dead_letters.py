@@ -10,7 +10,8 @@ import msgspec
 
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline_publish.events import ChangeEvent
-from tideline_publish.outputs.json_lines import cut_lines, sync_folder
+from tideline_publish.outputs.folders import sync_folder
+from tideline_publish.outputs.json_lines import cut_lines
 
 
 class _DeadLetter(msgspec.Struct):
@@ -44,7 +45,7 @@ class DeadLetters:
 
     def add(self, event: ChangeEvent, status: int, refused_at_us: int) -> None:
         """Add an event; it is durable then. Raises Unavailable for a disk that does not take it."""
-        value = msgspec.Raw(event.value)
+        value = msgspec.Raw(event.value or b"null")
         letter = _DeadLetter(
             event.seq, event.part, event.table, event.op, status, refused_at_us, value
         )

@@ -43,6 +43,7 @@ class WebhookOutput:
         self.record_bytes_max: int | None = None
         self.keeps_position = False
         self.whole_only = False
+        self.gathers_s = 0.0
 
     @property
     def dead_letters(self) -> int:
@@ -52,7 +53,7 @@ class WebhookOutput:
         """See `Output`."""
         self.close()
         self._id_prefix = f"{self._name}:{logged.incarnation}:{logged.epoch}"
-        self._client = WebhookClient(self._settings, self._context.system)
+        self._client = WebhookClient(self._settings, self._context.system, self._content_type())
         if self._settings.on_refused == "dead_letter":
             assert self._settings.dead_letter_folder is not None
             name = self._name.replace(":", ".")
@@ -62,6 +63,8 @@ class WebhookOutput:
     def write(self, events: Sequence[ChangeEvent]) -> None:
         """See `Output`."""
         for event in events:
+            if event.value is None:  # A tombstone is for logs that are compacted.
+                continue
             size = len(event.value)
             if self._batch and (
                 len(self._batch) >= self._settings.batch_events_max
@@ -153,10 +156,16 @@ class WebhookOutput:
         return answer, f"status {answer.status}" if passing else ""
 
     def _body(self, events: Sequence[ChangeEvent]) -> bytes:
-        values = [event.value for event in events]
+        values = [event.value or b"null" for event in events]
         if self._settings.body == "array":
             return b"[" + b",".join(values) + b"]"
         return b"\n".join(values) + b"\n"
+
+    def _content_type(self) -> str:
+        if self._settings.body == "ndjson":
+            return "application/x-ndjson"
+        in_batches = self._context.settings.format == "cloudevents"
+        return "application/cloudevents-batch+json" if in_batches else "application/json"
 
     def _of_endpoint(self, status: int) -> Misconfigured:
         host = self._settings.host
