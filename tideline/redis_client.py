@@ -51,6 +51,11 @@ EVENTS_ACL = " ~tideline:* ~STREAMS +@stream +@string +@connection +@transaction
 """The rights of a publisher's user: ``STREAMS`` are the names of its streams, and of the keys that
 begin with one."""
 CONTROL = "control"
+_CLUSTER = (
+    redis.exceptions.AskError,  # MovedError is one.
+    redis.exceptions.ClusterCrossSlotError,
+    redis.exceptions.ClusterDownError,
+)
 _CLASSES: Mapping[type[Exception], str] = {
     redis.exceptions.OutOfMemoryError: "OOM",
     redis.ReadOnlyError: "READONLY",
@@ -126,6 +131,11 @@ def translate(error: Exception, section: str = CONTROL) -> TidelineError:
         return Unavailable("redis did not answer in time", hint=f"see {section}.url")
     if (passing := passing_refusal(_word(error), section)) is not None:
         return passing
+    if isinstance(error, _CLUSTER):
+        return Misconfigured(
+            f"{section}.url is of a Redis Cluster ({type(error).__name__})",
+            hint="Tideline needs a single primary, with or without replicas",
+        )
     if isinstance(error, redis.ConnectionError | OSError):
         return Unavailable(
             f"redis cannot be reached ({_reason(error)})",

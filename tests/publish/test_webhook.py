@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tests.fixtures.capture import poll
 from tests.fixtures.certificates import make_authority, sign
-from tests.support.webhook_server import SECRET, Received, WebhookServer
+from tests.publish.outputs import WebhookCase
+from tests.publish.rig import Rig
+from tests.support.webhook_server import SECRET, Received, WebhookServer, accept
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.publishing import ChainPosition
 from tideline.settings import PublishSettings
@@ -272,6 +275,30 @@ def test_no_error_and_no_log_shows_secret_or_path(
     assert "canary-path" not in shown
     assert SECRET not in shown
     assert "xxx" not in shown
+
+
+def test_one_whose_endpoint_is_away_stays_the_active_one(
+    server: WebhookServer, tmp_path: Path
+) -> None:
+    """Longer than others wait for it."""
+    case = WebhookCase(server)
+    server.answer = lambda *_: (503, {})
+    rig = Rig(tmp_path, case)
+    rig.commit(1)
+    first = rig.worker()
+    first.wait_output("publishing")
+    writer = rig.entry().writer
+    second = rig.worker()
+    second.wait_output("another worker publishes")
+    after = rig.entry().number + 12  # Each 0.2 s; a second without one is a takeover.
+    poll("it shows that it lives", lambda: rig.entry().number > after)
+    assert rig.entry().writer == writer
+    server.answer = accept
+    poll("it is published", rig.is_published)
+    assert rig.entry().writer == writer
+    for one in (second, first):
+        one.terminate()
+    rig.check()
 
 
 @pytest.mark.parametrize(

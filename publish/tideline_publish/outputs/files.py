@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import BinaryIO
+from io import FileIO
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.publishing import ChainPosition
@@ -37,7 +37,7 @@ class FilesOutput:
         self._line = _keyed if context.settings.format == "debezium" else _plain
         self._folder = settings.folder
         self._bytes_max = settings.file_bytes_max
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
 
     def open(self, logged: ChainPosition) -> ChainPosition:
         """See `Output`."""
@@ -59,7 +59,7 @@ class FilesOutput:
         self._context.pause(0)  # One that comes back after a takeover must not write.
         with disk_errors(self._folder):
             file = self._file or self._begun(events[0].seq)
-            file.write(b"\n".join(map(self._line, events)) + b"\n")
+            _write_all(file, b"\n".join(map(self._line, events)) + b"\n")
 
     def settle(self, position: ChainPosition) -> None:
         """See `Output`."""
@@ -67,7 +67,6 @@ class FilesOutput:
             return
         self._context.pause(0)
         with disk_errors(self._folder):
-            self._file.flush()
             os.fsync(self._file.fileno())
             if self._file.tell() >= self._bytes_max:
                 self.close()
@@ -78,8 +77,9 @@ class FilesOutput:
             self._file.close()
             self._file = None
 
-    def _begun(self, seq: int) -> BinaryIO:
-        self._file = (self._folder / f"{seq:020d}{_SUFFIX}").open("ab")
+    def _begun(self, seq: int) -> FileIO:
+        # Without a buffer: closing would write what another worker has written since.
+        self._file = (self._folder / f"{seq:020d}{_SUFFIX}").open("ab", buffering=0)
         sync_folder(self._folder)
         return self._file
 
@@ -90,6 +90,12 @@ class FilesOutput:
                 cut_lines(path, seq)
                 return
             path.unlink()
+
+
+def _write_all(file: FileIO, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
 
 
 def _plain(event: ChangeEvent) -> bytes:

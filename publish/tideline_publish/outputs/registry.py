@@ -21,7 +21,10 @@ def _files(context: OutputContext) -> Output:
 
 def _kafka(context: OutputContext) -> Output:
     # heavy: only publishers to Kafka have its client
-    from tideline_publish.outputs.kafka.output import KafkaOutput
+    try:
+        from tideline_publish.outputs.kafka.output import KafkaOutput
+    except ModuleNotFoundError as error:
+        raise _not_installed("confluent-kafka", "kafka") from error
 
     return KafkaOutput(context.pipeline, context.publisher, context.settings.kafka)
 

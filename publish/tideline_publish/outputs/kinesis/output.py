@@ -57,8 +57,7 @@ class KinesisOutput:
 
     def settle(self, position: ChainPosition) -> None:
         """See `Output`."""
-        while self._lanes:
-            self._request()
+        self._drain()
 
     def close(self) -> None:
         """See `Output`."""
@@ -73,14 +72,18 @@ class KinesisOutput:
         """Put a truncate into every shard, behind all that came before it: it is about rows of all
         keys. A shard that came to be meanwhile gets it, too."""
         client = self._opened()
-        self.settle(ChainPosition("", 0, 0))
+        self._drain()
         reached: set[str] = set()
         while left := {shard: at for shard, at in client.shards().items() if shard not in reached}:
             for shard, hash_key in left.items():
                 record = OutgoingRecord(partition_key(event), event.value or b"", hash_key)
                 self._lanes.add(record, lane=shard)
-            self.settle(ChainPosition("", 0, 0))
+            self._drain()
             reached |= left.keys()
+
+    def _drain(self) -> None:
+        while self._lanes:
+            self._request()
 
     def _request(self) -> None:
         """Make one request; what failed in it comes first in the next one, after a pause."""
