@@ -1,4 +1,4 @@
-"""What tests of outputs publish: a chain in a folder, by workers that are processes."""
+"""The publishers of tests of outputs: a chain in a folder, by workers that are processes."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class OrderScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutputContext:
-    """What an output is made from.
+    """The surroundings that an output is made in.
 
     ``pause`` waits for so many seconds, or none, and returns False when the publisher is to stop.
     The worker stays the active one meanwhile: an output calls it between requests that may take

@@ -151,7 +151,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.planner.runs": POOL | {"time"},
     "tideline.control.reservation": frozenset({"threading", "time"}),
     "tideline_publish.app": frozenset({"socket"}),
-    "tideline_publish.outputs.files": frozenset({"os", "pathlib"}),
+    "tideline_publish.outputs.files": frozenset({"os"}),
     "tideline_publish.outputs.folders": frozenset({"os", "pathlib"}),
     "tideline_publish.outputs.json_lines": frozenset({"os", "pathlib"}),
     "tideline_publish.outputs.parquet_files": frozenset({"os", "pathlib", "shutil"}),

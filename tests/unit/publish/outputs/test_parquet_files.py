@@ -15,7 +15,6 @@ from tideline.contract.publishing import ChainPosition
 from tideline.settings import PublishSettings
 from tideline.system import RealSystem
 from tideline_publish.events import ChangeEvent
-from tideline_publish.outputs import parquet_files
 from tideline_publish.outputs.base import OutputContext
 from tideline_publish.outputs.parquet_files import ParquetOutput
 
@@ -129,7 +128,7 @@ def test_nothing_appears_that_is_not_complete(
         file.write(b"PAR1 half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(parquet_files.pq, "write_table", write_half)
+    monkeypatch.setattr(pq, "write_table", write_half)
     with pytest.raises(Unavailable, match="No space left"):
         publish(output, event(1))
     assert list(tmp_path.glob("public.a/*")) == []
@@ -154,14 +153,14 @@ def test_one_that_was_taken_over_while_it_wrote_adds_nothing(
 ) -> None:
     """The file is written, and has not appeared yet."""
     first = opened()
-    write_table = parquet_files.pq.write_table
+    write_table = pq.write_table
 
     def overtaken(table: Any, file: Any, **options: Any) -> None:
         write_table(table, file, **options)
         monkeypatch.undo()
         publish(opened(), event(1), event(2), event(3))
 
-    monkeypatch.setattr(parquet_files.pq, "write_table", overtaken)
+    monkeypatch.setattr(pq, "write_table", overtaken)
     with pytest.raises(Unavailable):
         publish(first, event(1), event(2))
     assert seqs(tmp_path) == [1, 2, 3]
