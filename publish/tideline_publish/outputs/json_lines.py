@@ -11,7 +11,7 @@ from tideline.contract.errors import CorruptData
 
 
 class _Line(msgspec.Struct):
-    """What a line has of its sequence: a number, or a text in CloudEvents."""
+    """The sequence in a line: a number, or a text in CloudEvents."""
 
     seq: int | None = None
     sequence: str = ""

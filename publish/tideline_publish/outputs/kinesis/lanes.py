@@ -42,7 +42,7 @@ class Lanes:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next request would be as large as one can be."""
+        """Return whether the next request would be as large as one can be."""
         return len(self._ready) >= REQUEST_RECORDS or self.bytes >= self._request_bytes_max
 
     def add(self, record: OutgoingRecord, lane: str | None = None) -> None:
