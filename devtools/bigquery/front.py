@@ -42,6 +42,8 @@ class BigQueryFront(HttpService):
         self.jobs = StandInJobs(self.emulator, folder)
         self.uploads = Uploads()
         self.calls: list[Call] = []
+        self.options: dict[tuple[str, str], dict[str, str]] = {}
+        """What tables' descriptions have besides, by dataset and name."""
         self.denied: set[str] = set()
         """The permissions that its client lacks."""
         self._faults: deque[BigQueryFault | None] = deque()
@@ -148,8 +150,11 @@ class BigQueryFront(HttpService):
                 answer = json.loads(text)
                 known = self.jobs.modified_at(dataset, table, int(answer["lastModifiedTime"]))
                 answer["schema"] = {"fields": self._fields(project, dataset, table, answer)}
+                answer |= self.options.get((dataset, table), {})
                 return _json({**answer, "lastModifiedTime": str(known)})
             case [project, "datasets", dataset, "tables", table, "data"] if status == 200:
+                if self.jobs.numbers.get((dataset, table)):
+                    raise unsupported("lists of rows of a table with active CDC: query them")
                 return self._rows(project, f"`{dataset}`.`{table}`", parse_qs(urlsplit(path).query))
         return status, text
 
@@ -168,6 +173,12 @@ class BigQueryFront(HttpService):
             one | {"description": by_name.get(one["name"], {}).get("description", "")}
             for one in now
         ]
+
+    def fields(self, project: str, dataset: str, table: str) -> list[Any] | None:
+        """Return a table's columns as they are now; None without a table."""
+        path = f"{_API}{project}/datasets/{dataset}/tables/{table}"
+        status, text = self.emulator.send("GET", path)
+        return None if status != 200 else self._fields(project, dataset, table, json.loads(text))
 
     def _rows(self, project: str, table: str, words: dict[str, list[str]]) -> tuple[int, bytes]:
         """Answer all rows of a table, by a query: of a table that was replaced its emulator lists

@@ -92,7 +92,7 @@ class StandInJobs:
     """The jobs of an emulator; ``folder`` is for files that it reads."""
 
     def __init__(self, emulator: Emulator, folder: Path) -> None:
-        self._emulator, self._folder = emulator, folder
+        self._emulator, self.folder = emulator, folder
         self._jobs: dict[tuple[str, str], Job] = {}
         self.altered: set[tuple[str, str]] = set()
         """The tables whose columns a statement has changed: its emulator describes the former."""
@@ -100,6 +100,10 @@ class StandInJobs:
         self.modified: dict[tuple[str, str], int] = {}
         """When a table was last changed by a job, in milliseconds, by dataset and name: its
         emulator does not know."""
+        self.primary_keys: dict[tuple[str, str], tuple[str, ...]] = {}
+        """The declared keys of tables that have any, by dataset and name."""
+        self.numbers: dict[tuple[str, str], dict[Any, tuple[int, ...]]] = {}
+        """The highest number of each key, deleted ones too, of tables that a stream has written."""
         self.buckets: dict[str, Path] = {}
         """Folders that stand for buckets of Google's, by name."""
         self._put_back: dict[tuple[str, str], int] = {}
@@ -213,7 +217,7 @@ class StandInJobs:
         if configuration.get("dryRun"):
             raise unsupported("dry runs")
         if content is not None or configuration.get("load", {}).get("sourceUris"):
-            load = Load(project, configuration, self._folder)
+            load = Load(project, configuration, self.folder)
             configuration["jobType"] = "LOAD"
             return lambda: {
                 "load": load.run(
@@ -233,6 +237,9 @@ class StandInJobs:
         script = Script(query["query"], name)
         if (guard := script.guard()) is not None:
             self._emulator.run(project, {"query": {**query, "query": guard}})
+        for written, kind in script.written():
+            if kind in _BILLED and self.numbers.get(written):
+                raise JobError("invalidQuery", f"{kind} of a table with active CDC: {written[1]}")
         children = [self._counted(project, one) for one in script.countings()]
         inner = {"query": {**query, "query": script.emulated()}}
         answer = self._emulator.run(project, inner, name)
@@ -243,6 +250,9 @@ class StandInJobs:
             self.modified[written] = int(_now())
             if kind == "AlterTableStatement":
                 self.altered.add(written)
+        for made, key in script.primary_keys():
+            self.primary_keys[made] = key
+            self.numbers.pop(made, None)
         statistics: dict[str, Any] = answer["statistics"]["query"]
         # Its emulator bills nothing; BigQuery at least this for each table.
         tables = {written for written, kind in script.written() if kind in _BILLED}

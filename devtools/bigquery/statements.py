@@ -9,6 +9,7 @@ one has a subquery: what such clauses do is a statement of its own, in front of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -39,6 +40,7 @@ def known(kind: str) -> str:
     return kind
 
 
+_QUOTED = re.compile(r"`([^`]+)`")
 _WRITES = {
     "AlterTableStatement": "path",
     "CreateTableStatement": "name",
@@ -99,11 +101,25 @@ class Script:
         for top in self._statements:
             for node in descendants(top):
                 kind = kind_of(node)
-                if (field := _WRITES.get(kind)) is not None:
-                    while field not in node.DESCRIPTOR.fields_by_name:
-                        node = node.parent
-                    names = self._text(getattr(node, field)).replace("`", "").split(".")
-                    yield (names[-2], names[-1]), kind
+                if kind in _WRITES:
+                    yield self._named(node, _WRITES[kind]), kind
+
+    def primary_keys(self) -> Iterator[tuple[tuple[str, str], tuple[str, ...]]]:
+        """Yield the dataset and the name of each table that is made, and its declared key, () for
+        none."""
+        for top in self._statements:
+            for node in descendants(top):
+                if kind_of(node) == "CreateTableStatement":
+                    keys = [one for one in descendants(node) if kind_of(one) == "PrimaryKey"]
+                    columns = _QUOTED.findall(self._text(keys[0])) if keys else []
+                    yield self._named(node, "name"), tuple(columns)
+
+    def _named(self, node: Any, field: str) -> tuple[str, str]:
+        """Return the dataset and the name of the table that ``field`` of a statement names."""
+        while field not in node.DESCRIPTOR.fields_by_name:
+            node = node.parent
+        names = self._text(getattr(node, field)).replace("`", "").split(".")
+        return names[-2], names[-1]
 
     def emulated(self) -> str:
         """Return what the emulator is to run instead, without the guard of the only statement."""

@@ -6,7 +6,7 @@ import socket
 
 import structlog
 
-from tideline.contract.errors import Unavailable
+from tideline.contract.errors import Fenced, Unavailable
 from tideline.contract.publishing import ChainPosition
 from tideline.planner.consumers import register_publisher
 from tideline.programs.logs import keep_to_lines, log_retries
@@ -24,6 +24,7 @@ from tideline_publish.outputs.base import OutputContext
 from tideline_publish.outputs.registry import OUTPUTS
 from tideline_publish.publisher import Publisher
 from tideline_publish.selection import Selection
+from tideline_publish.start import Start
 
 _BACKOFF_S = (0.2, 5.0)
 
@@ -68,6 +69,7 @@ class _Program:
         self._on_point = on_point
         self._settings, self._name, self._chosen = settings, name, chosen
         self._stopping, self._system = stopping, system
+        self._start = Start.parse(chosen.start)
         self._store = open_store(settings.store)
         self._chain = Chain(self._store, settings.pipeline, system)
         writer = f"{socket.gethostname()}-{system.new_id()[:12]}"
@@ -76,14 +78,23 @@ class _Program:
 
     def run(self, until_idle_s: float | None) -> None:
         register_publisher(self._settings, self._store, self._name)
-        if self._lead.acquire(self._begin) is None:
-            return
+        while self._lead.acquire(self._begin) is not None:
+            try:
+                self._lead_on(until_idle_s)
+                return
+            except Fenced:
+                if not self._lead.fenced_by_operator():
+                    raise
+                log.info("a command has moved or paused the publisher", publisher=self._name)
+
+    def _lead_on(self, until_idle_s: float | None) -> None:
+        """Publish, session after session of the output, until it ends by itself."""
         pause_s = _BACKOFF_S[0]
         while not self._stopping.is_set():
             begun = self._system.monotonic()
             try:
-                if self._publish(until_idle_s):
-                    break
+                self._publish(until_idle_s)
+                break
             except Unavailable as error:
                 log.warning("publishing is interrupted; it is tried again", reason=str(error))
             if self._system.monotonic() - begun > 30:
@@ -94,8 +105,8 @@ class _Program:
         self._lead.append(self._logged(), released=True)
         log.info("stopped", publisher=self._name, through_seq=self._logged().seq)
 
-    def _publish(self, until_idle_s: float | None) -> bool:
-        """Run one session of the output; return True when it ended by itself."""
+    def _publish(self, until_idle_s: float | None) -> None:
+        """Run one session of the output."""
         output = OUTPUTS[self._chosen.output](self._context())
         try:
             position = output.open(self._logged())
@@ -120,7 +131,6 @@ class _Program:
             publisher.run(until_idle_s)
         finally:
             output.close()
-        return True
 
     def _context(self) -> OutputContext:
         return OutputContext(
@@ -146,12 +156,4 @@ class _Program:
 
     def _begin(self) -> ChainPosition | None:
         """Return where a new publisher begins; None while there is no chain."""
-        first = self._chain.read(1)
-        if first is None:
-            return None
-        if self._chosen.start == "beginning":
-            return ChainPosition(first.manifest.incarnation, 0, 0)
-        tail = self._chain.tail()
-        assert tail is not None
-        manifest = tail.manifest
-        return ChainPosition(manifest.incarnation, manifest.manifest_number, manifest.last_seq)
+        return None if self._chain.read(1) is None else self._start.find(self._chain)

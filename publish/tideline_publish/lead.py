@@ -36,7 +36,7 @@ class PublisherLead:
         self._stopping = stopping
         self._system = system
         self._pause_s = min(1.0, takeover_after_s / 5)
-        self._appended_at = 0.0
+        self._appended_at = self._waited_from = 0.0
         self.entry: PublisherEntry | None = None
 
     @property
@@ -50,34 +50,42 @@ class PublisherLead:
         ``begin`` is called for a publisher that never ran: it returns where it begins, None while
         there is no chain.
         """
-        waited_from = self._system.monotonic()
+        self._waited_from = self._system.monotonic()
         while not self._stopping.is_set():
             try:
-                newest = self._positions.newest()
-                if newest is None:
-                    position = begin()
-                elif newest.released or self._abandoned(newest, waited_from):
-                    position = newest.position
-                else:
-                    position = None
-                if newest is not None and (self.entry is None or newest.number > self.entry.number):
-                    self._passive(newest)
-                    waited_from = self._system.monotonic()
+                position = self._free(begin)
                 if position is not None:
-                    self.entry = newest
                     self.append(position)
                     return position
             except Fenced:
                 log.info("another worker was faster", publisher=self._positions.publisher)
             except Unavailable as error:
                 log.warning("the store is unavailable; the wait starts again", reason=str(error))
-                waited_from = self._system.monotonic()
+                self._waited_from = self._system.monotonic()
             self._stopping.wait(self._pause_s)
         return None
 
-    def append(self, position: ChainPosition, *, released: bool = False) -> None:
-        """Append ``position`` to the log; raises like it, Fenced where another worker has it."""
-        number = 1 if self.entry is None else self.entry.number + 1
+    def _free(self, begin: Callable[[], ChainPosition | None]) -> ChainPosition | None:
+        """Return the position to go on from, if no other worker is at it."""
+        newest = self._positions.newest()
+        if newest is None:
+            return begin()
+        free = newest.released or self._abandoned(newest)
+        if self.entry is None or newest.number > self.entry.number:
+            self._passive(newest)
+        return newest.position if free and not newest.paused else None
+
+    def fenced_by_operator(self) -> bool:
+        """Return whether a command has paused or moved the publisher since this worker appended:
+        then it waits again."""
+        newest = self._positions.newest()
+        return newest is not None and newest.by_operator
+
+    def append(self, position: ChainPosition, *, events: int = 0, released: bool = False) -> None:
+        """Append ``position`` to the log, with ``events`` more that are published; raises like it,
+        Fenced where another worker has it."""
+        before = self.entry
+        number, known = (1, 0) if before is None else (before.number + 1, before.events)
         entry = PublisherEntry(
             self._positions.publisher,
             number,
@@ -85,21 +93,28 @@ class PublisherLead:
             position,
             self._system.wall_us(),
             released,
+            known + events,
         )
         self._positions.append(entry)
         self.entry = entry
         self._appended_at = self._system.monotonic()
 
-    def _abandoned(self, newest: PublisherEntry, waited_from: float) -> bool:
+    def _abandoned(self, newest: PublisherEntry) -> bool:
         """Return whether the entry is the one that was there ``takeover_after_s`` ago."""
         same = self.entry is not None and self.entry.number == newest.number
-        return same and self._system.monotonic() - waited_from >= self._takeover_after_s
+        return same and self._system.monotonic() - self._waited_from >= self._takeover_after_s
 
     def _passive(self, newest: PublisherEntry) -> None:
-        if self.entry is None and not newest.released:
+        if newest.paused and not (self.entry is not None and self.entry.paused):
+            log.info(
+                "the publisher is paused; `tideline publish --resume` lets it go on",
+                publisher=self._positions.publisher,
+            )
+        elif self.entry is None and not newest.released:
             log.info(
                 "another worker publishes, or has just stopped; this one waits",
                 publisher=self._positions.publisher,
                 writer=newest.writer,
             )
         self.entry = newest
+        self._waited_from = self._system.monotonic()

@@ -47,7 +47,7 @@ class Publisher:
         self._system = system
         self._settled = feed.position
         self._settled_at = system.monotonic()
-        self._waiting_bytes = 0
+        self._waiting_bytes = self._waiting_events = self._unlogged = 0
         self.published = Published()
 
     def run(self, until_idle_s: float | None) -> None:
@@ -89,6 +89,7 @@ class Publisher:
         self._output.write(batch.events)
         size = sum(event.size for event in batch.events)
         self._waiting_bytes += size
+        self._waiting_events += len(batch.events)
         if batch.events:
             self._on_point("after-write")
         self.published.events += len(batch.events)
@@ -105,7 +106,8 @@ class Publisher:
     def _settle(self, position: ChainPosition) -> None:
         self._output.settle(position)
         self._settled, self._settled_at = position, self._system.monotonic()
-        self._waiting_bytes = 0
+        self._unlogged += self._waiting_events
+        self._waiting_bytes = self._waiting_events = 0
         self._on_point("after-settle")
         if not self._output.keeps_position and self._lead.silent_s >= LOGGED_EVERY_S:
             self._log()
@@ -118,5 +120,6 @@ class Publisher:
             self._log()
 
     def _log(self) -> None:
-        self._lead.append(self._settled)
+        self._lead.append(self._settled, events=self._unlogged)
+        self._unlogged = 0
         self._on_point("after-log")

@@ -4,6 +4,7 @@ error."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -21,7 +22,8 @@ from tideline.contract.table_layout import TableLayout
 from tideline.warehouse.bigquery.names import name_of
 from tideline_spark.dialects.bigquery import TEXTS, BigQueryDialect, decimal_type
 from tideline_spark.fold import MISSING, UNKNOWN
-from tideline_spark.formats.bigquery.layout import laid_out
+from tideline_spark.formats.bigquery.columns import updated_rows
+from tideline_spark.formats.bigquery.layout import laid_out, making
 from tideline_spark.formats.bigquery.reading import selection
 from tideline_spark.formats.bigquery.types import bigquery_type, check_key, check_names
 from tideline_spark.formats.statements import RowMerge
@@ -135,6 +137,30 @@ def test_partitions_are_of_a_date(analyzer: Analyzer, field: str, clause: str) -
         f"{DIALECT.quote(one.name)} {bigquery_type(one.dataType)}" for one in DATED_COLUMNS
     )
     analyzer.check(f"CREATE TABLE shop.made ({listed}){how}")
+
+
+class _Access:
+    """As much of a table's access as a statement needs."""
+
+    name = name_of("bigquery://tideline/shop/made")
+    labels: ClassVar[dict[str, str]] = {"tideline": "true"}
+
+
+def test_a_streamed_table_is_made_and_made_again(analyzer: Analyzer) -> None:
+    """With its declared key, and in place of an UPDATE of its rows."""
+    held = types.StructType([field_of(one.name, one.type) for one in SCHEMA.columns])
+    held.add(OVERFLOW, STRING_MAP).add(PENDING, STRING_LIST)
+    refill = Refill(fills={"n": ("decimal(20,4)", "1.5")}, names={"was": ("a b",)})
+    update = refill_rows(held, TargetColumns(seq=20, refill=refill), Mode.CURRENT)
+    assert update is not None and set(update.values) == {"n", OVERFLOW, PENDING}
+    query = updated_rows("`shop`.`t`", held, DIALECT.update(update))
+    access: Any = _Access
+    sql = making(access, held, " CLUSTER BY `id`", query, ["id", "a b"])
+    assert "PRIMARY KEY (`id`, `a b`) NOT ENFORCED" in sql and "`_tl_stream_" in sql
+    analyzer.check(sql)
+    wrong = making(access, held, "", query.replace("`day`", "`n` AS `day`"), ["id"])
+    with pytest.raises(Refused):
+        analyzer.check(wrong)
 
 
 @pytest.mark.parametrize(

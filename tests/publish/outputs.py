@@ -23,9 +23,14 @@ from tests.support.webhook_server import SECRET, WebhookServer
 
 class OutputCase(Protocol):
     """An output of one test. ``once``: each event is there once, whatever was killed; else some may
-    be there again. ``order_of_all``: events of all rows are in one order."""
+    be there again. ``order_of_all``: events of all rows are in one order. ``cuts``: one that is
+    moved back removes what it had behind that place."""
 
     order_of_all: bool
+    cuts: bool
+
+    @property
+    def once(self) -> bool: ...
 
     @property
     def once(self) -> bool: ...
@@ -46,6 +51,7 @@ class FilesCase:
     folder: Path
     once: bool = True
     order_of_all: bool = True
+    cuts: bool = True
 
     def settings(self) -> dict[str, Any]:
         return {"output": "files", "files": {"folder": str(self.folder), "file_bytes_max": 2_000}}
@@ -66,6 +72,7 @@ class ParquetCase:
     folder: Path
     once: bool = True
     order_of_all: bool = False
+    cuts: bool = True
 
     def settings(self) -> dict[str, Any]:
         files = {"folder": str(self.folder), "format": "parquet", "file_age_s": 0.3}
@@ -91,6 +98,7 @@ class KafkaCase:
     server: KafkaServer
     transactions: bool
     order_of_all: bool = False
+    cuts: bool = False
     prefix: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:8]}")
 
     @property
@@ -130,6 +138,7 @@ class RedisCase:
     server: ValkeyServer
     order_of_all: bool
     once: bool = True
+    cuts: bool = True
     prefix: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:8]}")
 
     def settings(self) -> dict[str, Any]:
@@ -150,6 +159,7 @@ class WebhookCase:
     server: WebhookServer
     once: bool = False
     order_of_all: bool = True
+    cuts: bool = False
 
     def __post_init__(self) -> None:
         self.server.answer = self._answer
@@ -180,6 +190,7 @@ class KinesisCase:
     server: KinesisServer
     once: bool = False
     order_of_all: bool = False
+    cuts: bool = False
     stream: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:8]}")
 
     def __post_init__(self) -> None:

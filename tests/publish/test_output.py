@@ -14,6 +14,8 @@ from tests.fixtures.capture import poll
 from tests.fixtures.publishing import published
 from tests.publish.outputs import OutputCase
 from tests.publish.rig import FENCED, Rig
+from tideline.settings import load_settings
+from tideline_publish import control
 
 
 @pytest.fixture
@@ -88,3 +90,23 @@ def test_a_passive_worker_goes_on_where_the_active_one_died(rig: Rig) -> None:
     poll("it is published", rig.is_published)
     second.terminate()
     rig.check()
+
+
+def test_a_paused_one_waits_and_a_moved_one_goes_on_from_there(rig: Rig) -> None:
+    settings = load_settings(rig.config)
+    worker = rig.worker()
+    rig.commit(2)
+    poll("it is published", rig.is_published)
+    control.pause(settings, NAME, paused=True)
+    worker.wait_output("a command has moved or paused the publisher")
+    published_before = rig.output.events()
+    rig.commit(2)
+    worker.wait_output("is paused")
+    assert rig.output.events() == published_before
+    control.pause(settings, NAME, paused=False)
+    poll("it is published", rig.is_published)
+    rig.check()
+    again = len(published(rig.history)) + (0 if rig.output.cuts else len(published(rig.history)))
+    control.move(settings, NAME, "beginning")
+    poll("it is all there again", lambda: len(rig.output.events()) == again)
+    worker.terminate()

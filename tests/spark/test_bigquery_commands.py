@@ -152,10 +152,12 @@ def test_maintenance_leaves_the_files_to_bigquery(history: History, spark: Spark
     assert rows(history, spark) == [(1, "x"), (2, "x"), (3, "x")]
 
 
-def rebuilt(history: History, spark: SparkSession, mode: Mode | None = None) -> list[str]:
+def rebuilt(
+    history: History, spark: SparkSession, mode: Mode | None = None, table: str = T
+) -> list[str]:
     from tideline_spark.merge import run_plan
 
-    record = begin_rebuild(history.settings, T, mode=mode)
+    record = begin_rebuild(history.settings, table, mode=mode)
     found: list[str] = []
     while plan := next_step(history.settings, record):
         assert isinstance(plan, Plan) and not plan.delayed, plan.delayed

@@ -66,10 +66,11 @@ def test_what_the_doctor_tries(place: Warehouse) -> None:
 
 
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("mode", ["current", "append", "history", "soft_deletes"])
+@pytest.mark.parametrize("mode", ["current", "append", "history", "soft_deletes", "streamed"])
 def test_merges(place: Warehouse, spark: SparkSession, tmp_path: Path, mode: str) -> None:
     use_project(spark, place)
-    history = History(tmp_path, place=place, tables={T: {"mode": mode}})
+    settings = {"writes": "stream"} if mode == "streamed" else {"mode": mode}
+    history = History(tmp_path, place=place, tables={T: settings})
     history.commit(Shaped(schema_of(T, COLUMNS, ["id"])))
     history.commit(*(row("c", key) for key in (1, 2, 3)))
     assert [one.outcome for one in history.merge(spark).tables] == [Outcome.APPLIED]
@@ -78,7 +79,7 @@ def test_merges(place: Warehouse, spark: SparkSession, tmp_path: Path, mode: str
     (table,) = history.merge(spark).tables
     assert table.outcome is Outcome.APPLIED and table.bytes_billed > 0
     rows = content(history, spark)
-    if mode == "current":
+    if mode in ("current", "streamed"):
         assert rows == [(1, "y"), (3, "x"), (4, None)]
     from tideline_spark.merge import run_plan  # heavy
 

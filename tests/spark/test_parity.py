@@ -83,14 +83,16 @@ def compare(
     *,
     drop_columns: bool,
     place: Warehouse | None = None,
+    **more: str,
 ) -> None:
     """Let one history happen, and compare its target with the model after every merge. Columns have
-    the names that the format of ``place`` has."""
+    the names that the format of ``place`` has; ``more`` are settings of the table."""
     random = Random(seed)
     policy = {
         "mode": mode.value,
         "on_change": {kind.value: "ignore" for kind in ignored},
         "dropped_columns": "drop" if drop_columns else "keep",
+        **more,
     }
     history = History(root, tables={TABLE: policy}, place=place)
     source, model = EvolvingSource(random), TargetModel(ignored, mode)

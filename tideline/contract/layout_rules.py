@@ -14,6 +14,7 @@ from tideline.contract.partition_fields import (
     looks_like_transform,
 )
 from tideline.contract.schema import TableSchema
+from tideline.contract.stream_rules import stream_problem
 from tideline.contract.table_layout import TableLayout
 from tideline.contract.target_properties import DEFAULT_FORMAT
 from tideline.contract.types import Kind
@@ -26,7 +27,8 @@ class LayoutRule:
     ``kinds``: the transforms, and the types of columns that each takes. ``fields_max``: of a table.
     ``both``: whether a table may have partitions and clusters. ``unclustered``: types of columns by
     which none is clustered. ``instead``: what to do about a transform that there is not.
-    ``named_as_columns``: whether no column may have the name of a partition field.
+    ``named_as_columns``: whether no column may have the name of a partition field. ``streams``:
+    whether rows can come by streams.
     """
 
     title: str
@@ -36,9 +38,14 @@ class LayoutRule:
     both: bool = True
     unclustered: frozenset[Kind] = frozenset()
     named_as_columns: bool = False
+    streams: bool = False
 
     def problem(self, layout: TableLayout) -> str | None:
         """Return what no table can have, and what to do; None if tables can."""
+        if layout.streamed and not self.streams:
+            return (
+                f'writes = "stream" is for BigQuery tables, not for {self.title} ones: leave it out'
+            )
         for one in layout.fields:
             if one.transform not in self.kinds:
                 return f"partition_by has {one}, which no {self.title} table has: {self.instead}"
@@ -85,6 +92,7 @@ RULES: Mapping[str, LayoutRule] = {
         " hour(column)",
         fields_max=1,
         unclustered=frozenset({Kind.FLOAT32, Kind.FLOAT64, Kind.BINARY}),
+        streams=True,
     ),
 }
 
@@ -98,9 +106,13 @@ def layout_problem(
     layout: TableLayout, schema: TableSchema, mode: Mode, table_format: str = DEFAULT_FORMAT
 ) -> str | None:
     """Return why no target of ``schema`` can be made with ``layout``; None if one can."""
+    rule = _rule(table_format)
+    if layout.streamed and rule.streams:
+        problem = stream_problem(schema, mode)
+        if problem is not None:
+            return problem
     if layout and mode is Mode.APPEND:
         return "a log of changes is partitioned by its batches: leave partition_by and cluster_by"
-    rule = _rule(table_format)
     problem = rule.problem(layout)
     if problem is not None:
         return problem

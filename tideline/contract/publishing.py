@@ -36,7 +36,9 @@ class ChainPosition(msgspec.Struct, frozen=True):
 
 class PublisherEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entry of the log of a publisher's positions. ``written_at_us`` is the writer's clock (µs
-    since 1970 UTC); ``released``: the writer stopped cleanly and a successor need not wait."""
+    since 1970 UTC); ``released``: the writer stopped cleanly and a successor need not wait.
+    ``events``: how many events all workers have logged as published. ``by_operator``: a command
+    wrote it; ``paused``: no worker publishes until one that is not follows."""
 
     publisher: str
     number: int
@@ -44,6 +46,9 @@ class PublisherEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     position: ChainPosition
     written_at_us: int
     released: bool = False
+    events: int = 0
+    by_operator: bool = False
+    paused: bool = False
     version: int = written_version(_VERSION)
     requires: tuple[str, ...] = written_features()
 

@@ -1,4 +1,5 @@
-"""The layout of a warehouse table: by which columns its files are partitioned, clustered or sorted.
+"""The layout of a warehouse table: by which columns its files are partitioned, clustered or sorted,
+and whether it declares its key to take streamed rows.
 
 A target records the layout that it was made with in one of its properties. Another one is given by
 a rebuild. Which of them a format has: `tideline.contract.layout_rules`.
@@ -22,17 +23,20 @@ CLUSTERING_COLUMNS_MAX = 4
 
 class TableLayout(msgspec.Struct, frozen=True, omit_defaults=True):
     """Partition fields in their text form, and columns that rows are clustered (in Iceberg tables:
-    sorted) by."""
+    sorted) by. ``streamed``: a BigQuery table that declares its key, whose rows come through the
+    Storage Write API; no MERGE can write it."""
 
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
+    streamed: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.partition_by or self.cluster_by)
+        return bool(self.partition_by or self.cluster_by or self.streamed)
 
     def __str__(self) -> str:
         kinds = (("partitioned", self.partition_by), ("clustered", self.cluster_by))
         found = [f"{how} by {', '.join(map(repr, names))}" for how, names in kinds if names]
+        found += ["written by streams"] if self.streamed else []
         return " and ".join(found) or "neither partitioned nor clustered"
 
     def partitioned(self, mode: Mode) -> bool:
@@ -58,7 +62,9 @@ class TableLayout(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the layout of the same columns under the names that ``names`` gives them."""
         fields = (one.of(names.get(one.column, one.column)) for one in self.fields)
         return TableLayout(
-            tuple(map(str, fields)), tuple(names.get(name, name) for name in self.cluster_by)
+            tuple(map(str, fields)),
+            tuple(names.get(name, name) for name in self.cluster_by),
+            self.streamed,
         )
 
     def properties(self) -> dict[str, str]:

@@ -47,6 +47,10 @@ class BigQuerySettings(Section):
     """Another address of BigQuery's API: of a private endpoint, or of an emulator on this machine
     (`http://`, reached without credentials)."""
 
+    write_endpoint: str | None = None
+    """Another address of the Storage Write API, which streamed tables are written through; likewise
+    with `http://`."""
+
     @field_validator("staging")
     @classmethod
     def _known_folder(cls, staging: str | None) -> str | None:
@@ -54,7 +58,7 @@ class BigQuerySettings(Section):
             raise ValueError("must be gs://bucket/folder")
         return None if staging is None else staging.rstrip("/")
 
-    @field_validator("endpoint")
+    @field_validator("endpoint", "write_endpoint")
     @classmethod
     def _known_address(cls, endpoint: str | None) -> str | None:
         if endpoint is None:

@@ -23,6 +23,7 @@ FormatName = Literal["json", "cloudevents", "debezium"]
 Operation = Literal["c", "u", "d", "r", "t"]
 _PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
 PublisherName = Annotated[str, Field(pattern=_PATTERN)]
+START = r"^(beginning|now|sequence:[0-9]{1,19}|manifest:[0-9]{1,19}|time:[0-9T:.+Z-]{10,40})$"
 _TOPIC = r"^([A-Za-z0-9._-]|\{pipeline\}|\{schema\}|\{table\})+$"
 
 
@@ -133,9 +134,10 @@ class PublishSettings(Section):
     )
     """The operations: `c`, `u`, `d` (rows made, updated, deleted), `r` (a dump's rows), `t` (a
     truncate)."""
-    start: Literal["beginning", "now"] = "beginning"
-    """Where a new publisher begins: at the chain's first change that is still there, or at its
-    end."""
+    start: Annotated[str, Field(pattern=START)] = "beginning"
+    """The place where a new publisher begins: `beginning` (of the chain), `now` (its end),
+    `sequence:N` and `manifest:N` (behind it), or `time:2026-11-28T16:00:00Z`: no later change is
+    left out, and a few before it may be there."""
     flush_interval_s: Seconds = 0.1
     """Events are made durable at the output after this at the latest."""
     batch_bytes_max: Count = 16 * MiB

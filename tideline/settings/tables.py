@@ -81,6 +81,10 @@ class TableSettings(Section):
     format: TableFormatName | None = None
     """The table format, in place of ``warehouse.format``; of a table that is there,
     ``tideline rebuild --to`` [changes](MODES.md#moving-a-table) it."""
+    writes: Literal["merge", "stream"] = "merge"
+    """How rows come to a BigQuery table: by a MERGE, or through the Storage Write API's change
+    stream ([BIGQUERY](BIGQUERY.md#streamed-tables)). ``tideline rebuild`` switches a target that is
+    there."""
     catalog_name: CatalogNameText | None = None
     """The table's name in the catalog, as ``schema.table``, in place of the one that the templates
     of ``warehouse.catalog`` make."""
@@ -107,7 +111,7 @@ class TableSettings(Section):
     @property
     def layout(self) -> TableLayout:
         """Return the layout of a target that is made."""
-        return TableLayout(self.partition_by, self.cluster_by)
+        return TableLayout(self.partition_by, self.cluster_by, self.writes == "stream")
 
     @property
     def vectors(self) -> bool:

@@ -32,14 +32,21 @@ class PublisherLog:
         number = newest(self._exists, self._hint if known else self._listed())
         if number == 0:
             return None
-        key = self._key(number)
-        raw = self._store.get(key)
-        if raw is None:  # Newer ones came meanwhile, and this one was removed.
-            raise Unavailable(f"{key} vanished while it was read")
-        entry = decode_entry(raw, key)
-        if (entry.publisher, entry.number) != (self.publisher, number):
-            raise CorruptData(f"{key} holds entry {entry.number} of publisher {entry.publisher}")
+        entry = self.read(number)
+        if entry is None:  # Newer ones came meanwhile, and this one was removed.
+            raise Unavailable(f"{self._key(number)} vanished while it was read")
         self._hint = number
+        return entry
+
+    def read(self, number: int) -> PublisherEntry | None:
+        """Read an entry; None for one that is not there. Raises as `newest` does."""
+        key = self._key(max(number, 1))
+        raw = self._store.get(key)
+        if raw is None:
+            return None
+        entry = decode_entry(raw, key)
+        if (entry.publisher, entry.number) != (self.publisher, max(number, 1)):
+            raise CorruptData(f"{key} holds entry {entry.number} of publisher {entry.publisher}")
         return entry
 
     def append(self, entry: PublisherEntry) -> None:

@@ -66,12 +66,35 @@ def publish(
             show_default=False,
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only count what would be published now.")
+    ] = False,
+    pause: Annotated[
+        bool | None,
+        typer.Option("--pause/--resume", help="Pause its workers, or let them go on."),
+    ] = None,
+    move_to: Annotated[
+        str | None,
+        typer.Option(
+            "--move-to",
+            help="Have it go on from there: beginning, now, sequence:N, manifest:N, time:ISO.",
+            metavar="PLACE",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Publish the chain's changes as events until SIGTERM, SIGINT or SIGHUP."""
     settings = settings_at(config)
-    from tideline_publish.app import run_publisher
+    from tideline_console import publish
 
-    run_publisher(settings, name, until_idle_s=until_idle)
+    if dry_run:
+        publish.preview(settings, name)
+    elif pause is not None:
+        publish.pause(settings, name, paused=pause)
+    elif move_to is not None:
+        publish.move(settings, name, move_to)
+    else:
+        publish.run(settings, name, until_idle_s=until_idle)
 
 
 def status(

@@ -19,6 +19,7 @@ from tideline.control.merger import MergerClient, MergerStatus
 from tideline.planner import WarehouseTables, applied_state, recent_runs
 from tideline.planner.consumers import removed_after_end
 from tideline.planner.merges import Planning
+from tideline.planner.publisher_status import publisher_statuses
 from tideline.planner.table_status import TableStage
 from tideline.settings import Settings
 from tideline.store.chain import Chain
@@ -70,7 +71,8 @@ def read_status(settings: Settings, watch: FreshnessWatch | None = None) -> Stat
     merged, warehouse_error = _merged(settings)
     heard, control_error = _heard(settings)
     merger = None if heard is None else _merger(settings)
-    chain = Chain(open_store(settings.store), settings.pipeline)
+    store = open_store(settings.store)
+    chain = Chain(store, settings.pipeline)
     tail = chain.tail()
     state = OpenState() if tail is None else chain.open_state(tail)
     read = StatusInputs(
@@ -86,6 +88,7 @@ def read_status(settings: Settings, watch: FreshnessWatch | None = None) -> Stat
     return replace(
         status_of(settings.pipeline, read, watch, limits),
         merger=merger,
+        publishers=tuple(publisher_statuses(settings, store, read.tail, read.now_us)),
         control_error=control_error,
         warehouse_error=warehouse_error,
     )

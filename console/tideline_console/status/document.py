@@ -13,6 +13,7 @@ from tideline.contract.request import Answer
 from tideline.contract.timeliness import Compliance
 from tideline.control import WorkerStatus
 from tideline.control.merger import MergerStatus
+from tideline.planner.publisher_status import PublisherStatus
 from tideline.planner.table_status import TableStage, TableStatus
 
 STATUS_VERSION = 2
@@ -60,7 +61,8 @@ class Status(msgspec.Struct, frozen=True):
 
     ``dumps`` have not ended, ``ended`` have recently (newest last). ``paused``: all dumps are,
     including those requested later. ``slo`` is that of all tables together. ``merger``: the
-    running ``tideline merge --follow``, None where there is none, or Redis is away.
+    running ``tideline merge --follow``, None where there is none, or Redis is away. ``publishers``:
+    those of the settings.
     ``control_error`` and
     ``warehouse_error`` give the reason for missing information. Answers leave out what has no
     value; elsewhere it is null.
@@ -81,6 +83,7 @@ class Status(msgspec.Struct, frozen=True):
     warehouse_error: str | None = None
     version: int = written_version(STATUS_VERSION)
     requires: tuple[str, ...] = ()
+    publishers: tuple[PublisherStatus, ...] = ()
 
 
 _NOT_IN_VERSION_1 = (
@@ -101,7 +104,7 @@ def version_1(status: Status) -> dict[str, Any]:
         shown["state"] = _STATES_OF_VERSION_1[table.state]
         for name in _NOT_IN_VERSION_1:
             del shown[name]
-    del document["merger"]
+    del document["merger"], document["publishers"]
     return {**document, "version": 1}
 
 

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from tideline.contract.timeliness import MergeRun, Stage
 from tideline.control.merger import MergerStatus
+from tideline.planner.publisher_status import PublisherState
 from tideline_console.freshness import FreshnessWatch
 from tideline_console.status.document import Status
 
@@ -67,7 +68,23 @@ def metrics(status: Status, watch: FreshnessWatch) -> str:
         last.labels(status.pipeline).set(watch.runs[-1].ended_us / 1_000_000)
     if status.merger is not None:
         _merger(gauge, status.merger)
+    _publishers(gauge, status)
     return generate_latest(registry).decode()
+
+
+def _publishers(gauge: Callable[..., Gauge], status: Status) -> None:
+    up = gauge("publisher_up", "1 while a worker publishes", "publisher")
+    events = gauge("publisher_events", "Events published in its life", "publisher")
+    waiting = gauge("publisher_waiting_changes", "Changes behind its position", "publisher")
+    lag = gauge("publisher_lag_seconds", "How old what is published is", "publisher")
+    for one in status.publishers:
+        labels = (status.pipeline, one.name)
+        up.labels(*labels).set(one.state is PublisherState.PUBLISHING)
+        events.labels(*labels).set(one.events)
+        if one.waiting is not None:
+            waiting.labels(*labels).set(one.waiting)
+        if one.lag_s is not None:
+            lag.labels(*labels).set(one.lag_s)
 
 
 def _merger(gauge: Callable[[str, str], Gauge], merger: MergerStatus) -> None:

@@ -36,6 +36,7 @@ def print_status(status: Status) -> None:
         _print_restarts(status)
     if status.merger is not None:
         _print_merger(status.merger)
+    _print_publishers(status)
     if chain is None:
         say("nothing is captured yet; run `tideline capture`")
         return
@@ -77,6 +78,26 @@ def _print_merger(merger: MergerStatus) -> None:
         say(f"its Spark session was replaced {times}, last because: {merger.reason}")
     for table, error in merger.failing.items():
         say(f"{table} is not merged: {error}")
+
+
+def _print_publishers(status: Status) -> None:
+    if status.publishers:
+        print_table(
+            ("publisher", "to", "state", "through seq", "waiting", "lag", "events", "per second"),
+            (
+                (
+                    one.name,
+                    one.output,
+                    one.state.value,
+                    one.seq,
+                    one.waiting,
+                    _seconds(one.lag_s),
+                    one.events,
+                    None if one.per_s is None else round(one.per_s, 1),
+                )
+                for one in status.publishers
+            ),
+        )
 
 
 def _print_workers(status: Status) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession, types
 
@@ -245,6 +245,22 @@ class Target(Protocol):
     def admit_readers(self, without: Collection[str] = ()) -> bool:
         """Drop reader features that the table no longer uses, deletion vectors and those in
         ``without``; return whether there were any. Files are rewritten where it needs that.
+        """
+        ...
+
+
+@runtime_checkable
+class StreamedTarget(Protocol):
+    """A target whose table may be one that a stream of changes writes (`TableLayout.streamed`)."""
+
+    def stream(self, rows: DataFrame, commit_metadata: CommitMetadata) -> RowCounts | None:
+        """Bring ``rows`` to the table, one for each key, and then commit the number. None when it
+        was skipped as already applied.
+
+        A row has the table's columns, whether it is to go (`GONE`) and its number in the order of
+        the changes of its key (`SEQUENCE_NUMBER`): of one key that with the highest number counts,
+        whenever it comes. Readers may see rows before the number is committed. What counts as
+        inserted or updated is not known: rows that stay count as updated.
         """
         ...
 

@@ -1,4 +1,7 @@
-"""``current``: the source's rows as they are now. A delete removes its row."""
+"""``current``: the source's rows as they are now. A delete removes its row.
+
+What a target does with the folded rows depends on how it is written: see `streamed`, too.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from tideline_spark.fill import columns_of_moved, fill_moved, initial_rows, twin
 from tideline_spark.fold import Shape, fold, keys_left
 from tideline_spark.formats.state import RowCounts
 from tideline_spark.modes.base import Work
+from tideline_spark.modes.streamed import commit_streamed
 from tideline_spark.plan_checks import rowless_commit_metadata
 from tideline_spark.statement import delete_rows, key_bounds, merge_rows
 
@@ -17,7 +21,7 @@ _TWINS = "tideline_twins"
 
 
 class Current:
-    """One MERGE of the newest state of each key."""
+    """One MERGE of the newest state of each key, or a stream of them."""
 
     pends = True
 
@@ -29,6 +33,8 @@ class Current:
             initial_rows(folded, shape).createOrReplaceTempView(VIEW)
             work.before_commit()
             return work.create(VIEW)
+        if table.layout.streamed:
+            return commit_streamed(work, folded, shape)
         from_target = shape.moved and bool(shape.fillable)
         if from_target:
             held = target.rows_of(columns_of_moved(shape), [], keys_left(work.changes, shape))

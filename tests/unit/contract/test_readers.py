@@ -94,7 +94,8 @@ def test_a_log_keeps_what_the_source_drops() -> None:
 
 @pytest.mark.parametrize("key", ["partition_by", "cluster_by"])
 def test_columns_of_a_layout_stay(key: str) -> None:
-    policy = Policy(layout=TableLayout(**{key: ("a",)}))
+    columns: Any = {key: ("a",)}
+    policy = Policy(layout=TableLayout(**columns))
     assert policy.obstacle(DROP) is not None and policy.obstacle(RENAME) is not None
     assert (policy.obstacle(WIDEN) is not None) is (key == "partition_by")
     assert policy.obstacle(ColumnStep(StepKind.DROP, "c")) is None

@@ -136,7 +136,7 @@ def test_the_image_has_what_jobs_import(dockerfile: str) -> None:
     others = found - set(sys.stdlib_module_names) - brought
     others -= {"tideline", "tideline_spark", "pyspark", "py4j"}
     # For BigQuery: docs/BIGQUERY.md says that the image lacks them.
-    others -= {"google", "sqlglot"}
+    others -= {"google", "grpc", "sqlglot"}
     [installed] = re.findall(r"^ +/opt/cdc/tideline_cdc-\*\.whl(.*)$", dockerfile, re.M)
     assert others == set(installed.split())
     assert all(f"`{one}`" in (ROOT / "docs" / "CLUSTER.md").read_text() for one in others)

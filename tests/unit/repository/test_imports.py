@@ -64,6 +64,15 @@ POOL = frozenset({"concurrent.futures"})
 PROGRAM = frozenset({"argparse", "sys"})
 SETTINGS_FILE = frozenset({"tomllib"})
 GOOGLE = frozenset({"google.api_core.exceptions", "google.cloud.bigquery"})
+GOOGLE_STREAMS = frozenset(
+    {
+        "google.api_core.client_options",
+        "google.api_core.exceptions",
+        "google.auth.exceptions",
+        "google.cloud.bigquery_storage_v1",
+        "google.protobuf",
+    }
+)
 MODULES: Mapping[str, frozenset[str]] = {
     # Files, programs and versions of this machine, for jobs that run here.
     "tideline.cache": frozenset({"os", "pathlib", "shutil", "subprocess"}),
@@ -208,11 +217,15 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_spark.formats.bigquery.format": frozenset({"importlib.util"}),
     "tideline_spark.formats.bigquery.jobs": GOOGLE | {"time"},
     "tideline_spark.formats.bigquery.reading": frozenset(
-        {"pathlib", "pyarrow", "secrets", "shutil", "tempfile"}
+        {"google.cloud.bigquery", "pathlib", "pyarrow", "secrets", "shutil", "tempfile"}
     ),
     "tideline_spark.formats.bigquery.staging": frozenset(
         {"google.cloud.bigquery", "pathlib", "secrets", "tempfile"}
     ),
+    "tideline_spark.formats.bigquery.stream_connection": GOOGLE_STREAMS | {"grpc", "queue"},
+    "tideline_spark.formats.bigquery.stream_key": frozenset({"secrets"}),
+    "tideline_spark.formats.bigquery.stream_rows": frozenset({"google.protobuf"}),
+    "tideline_spark.formats.bigquery.streaming": frozenset({"google.protobuf", "time"}),
     "tideline_spark.local_parts": frozenset({"pyarrow"}),
     "tideline_spark.maintain": PROGRAM | {"time"},
     "tideline_spark.merge": PROGRAM | POOL | {"time"},

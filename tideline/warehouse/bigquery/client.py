@@ -42,6 +42,7 @@ class BigQueryPlace(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: dict[str, str] = {}
     endpoint: str | None = None
     staging: str | None = None
+    write_endpoint: str | None = None
 
     @classmethod
     def of(cls, place: Warehouse) -> BigQueryPlace:
@@ -56,6 +57,7 @@ class BigQueryPlace(msgspec.Struct, frozen=True, omit_defaults=True):
             dict(settings.labels),
             settings.endpoint,
             settings.staging,
+            settings.write_endpoint,
         )
 
     @classmethod
@@ -84,7 +86,7 @@ def open_client(place: BigQueryPlace) -> Client:
         return Client(
             project=place.project,
             location=place.location,
-            credentials=_credentials(place),
+            credentials=credentials_of(place),
             client_options=options,
         )
     except (GoogleAuthError, OSError, ValueError) as error:
@@ -95,7 +97,7 @@ def open_client(place: BigQueryPlace) -> Client:
         ) from None
 
 
-def _credentials(place: BigQueryPlace) -> Any:
+def credentials_of(place: BigQueryPlace) -> Any:
     """Return credentials; None for the application default ones."""
     # heavy: as above
     from google.auth import load_credentials_from_file

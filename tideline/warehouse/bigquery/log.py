@@ -1,9 +1,10 @@
 """The log of our commits to a BigQuery table: a table of ours beside it, a row for each commit.
 
 A commit writes its rows and its row of the log in one transaction. What is not ours, by other
-programs, is found by the time at which the table was last changed, and by its columns: BigQuery
-keeps no log that a reader may ask without being billed. A change by others has a version of its
-own, that no row has: so a gap in the numbers is one of theirs.
+programs, is found by the time at which the table was last changed (not of a streamed one, whose
+rows BigQuery brings in later), and by its columns: BigQuery keeps no log that a reader may ask
+without being billed. A change by others has a version of its own, that no row has: so a gap in the
+numbers is one of theirs.
 
 A statement that no transaction may hold (DDL) is written into the newest row first, as ``pending``,
 with what the table is after it. Whoever finds it there runs it, under the id that it names: a job
@@ -23,7 +24,8 @@ from tideline.contract.errors import CorruptData
 from tideline.contract.external_commits import COMMITS_MAX, TableCommit
 from tideline.contract.manifest import digest
 from tideline.contract.plan import CommitMetadata
-from tideline.warehouse.bigquery.names import TableName
+from tideline.contract.table_layout import TableLayout
+from tideline.warehouse.bigquery.names import LIFE, TableName
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table
@@ -146,9 +148,27 @@ class CommitLog:
         newest, table = self.newest, self.table
         if newest is None or table is None or newest.pending is not None:
             return False
-        if [field.name for field in table.schema] != list(newest.entry.columns):
+        if [field.name for field in self.fields] != list(newest.entry.columns):
             return True
-        return modified_ms(table) > self.known_ms
+        return not self.streamed and modified_ms(table) > self.known_ms
+
+    @property
+    def fields(self) -> list[Any]:
+        """BigQuery's columns of the table, but for a streamed one's `life_column`."""
+        listed = () if self.table is None else self.table.schema
+        return [one for one in listed if not one.name.startswith(LIFE)]
+
+    @property
+    def life_column(self) -> str | None:
+        """The column by whose name a streamed table is known from others that had its name; None
+        where it is gone, and of other tables."""
+        listed = () if self.table is None else self.table.schema
+        return next((one.name for one in listed if one.name.startswith(LIFE)), None)
+
+    @cached_property
+    def streamed(self) -> bool:
+        """True if rows come by streams: then BigQuery changes the table at times of its own."""
+        return TableLayout.of_properties(self.entry.properties).streamed
 
     @property
     def known_ms(self) -> int:

@@ -13,6 +13,8 @@ OWN = "_tideline_"
 """What the names of our own tables begin with; no target's does (`layout.encode_name`)."""
 STAGED = "staged"
 """The word for tables of staged rows, before a part of each one's own."""
+LIFE = "_tl_stream_"
+"""The beginning of the name of a streamed table's life column."""
 _LOG = "log"
 _LOG_NAME = re.compile(rf"{OWN}{_LOG}_(.+)")
 _STAGED_NAME = re.compile(rf"{OWN}{STAGED}_[0-9a-f]{{16}}_(.+)")

@@ -33,7 +33,7 @@ class BigQueryReader:
 
     def __init__(self, log: CommitLog) -> None:
         assert log.table is not None
-        self._log, self._table, self._entry = log, log.table, log.entry
+        self._log, self._entry = log, log.entry
         self.version = log.version
         self.properties: Mapping[str, str] = self._entry.properties
         self.comment = log.table.description or ""
@@ -48,7 +48,7 @@ class BigQueryReader:
                 one.mode != "REQUIRED",
                 one.description or "",
             )
-            for one in self._table.schema
+            for one in self._log.fields
         ]
 
     def applied(self, app_id: str) -> int | None:

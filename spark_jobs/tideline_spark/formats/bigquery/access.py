@@ -194,7 +194,7 @@ class BigQueryAccess:
         before = log.table
         if (now is None) != (before is None):
             raise TargetOvertaken
-        if now is not None and modified_ms(now) != modified_ms(before):
+        if now is not None and _is_changed(log, now):
             raise TargetOvertaken
 
 
@@ -212,6 +212,15 @@ def after(
         "commit_metadata": "" if commit_metadata is None else commit_metadata.text(),
     }
     return CommitEntry(**{**known, **changes})
+
+
+def _is_changed(log: CommitLog, now: Any) -> bool:
+    """Return whether the table ``now`` is another than in ``log``; of a streamed one, which
+    BigQuery changes at times of its own, whether its columns are others."""
+    before: Any = log.table
+    if log.streamed:
+        return [one.name for one in now.schema] != [one.name for one in before.schema]
+    return modified_ms(now) != modified_ms(before)
 
 
 def _row(version: int, job: str, entry: CommitEntry) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+import msgspec
 from pyspark.sql import types
 
 from tideline.contract.plan import CommitMetadata
@@ -18,6 +19,7 @@ from tideline_spark.formats.base import Shaped
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess, after
 from tideline_spark.formats.bigquery.jobs import TargetOvertaken
 from tideline_spark.formats.bigquery.layout import laid_out, making
+from tideline_spark.formats.bigquery.stream_key import check_fresh, key_of, key_properties
 from tideline_spark.formats.bigquery.types import bigquery_type, check_names
 from tideline_spark.formats.bigquery.version import columns_json, columns_of
 from tideline_spark.formats.state import TargetSnapshot
@@ -80,8 +82,10 @@ class BigQueryColumns:
         ]
         wanted = types.StructType(fields)
         check_names(wanted)
+        key = key_of(log.entry.properties) if log.streamed else ()
+        kept = {was for name, was, new in columns if new is None and name == was}
         actions = _actions(columns, held)
-        if actions is None:
+        if actions is None or not kept.issuperset(key):
             self._rewrite(log, columns, wanted, properties, commit_metadata)
             return
         entry = self._after(log, _in_order(held, columns, wanted), commit_metadata, properties)
@@ -95,6 +99,9 @@ class BigQueryColumns:
         if log.entry.applied.get(app, number - 1) >= number:
             return
         changed = DIALECT.update(update)
+        if log.streamed:
+            self._rewrite_rows(log, changed, commit_metadata, {app: number})
+            return
         # BigQuery has no UPDATE without WHERE.
         sql = RowUpdate(changed.values, changed.when or "TRUE").sql(self._access.name.sql)
         entry = after(log, commit_metadata, "UPDATE", changes_data=True, numbers={app: number})
@@ -127,9 +134,36 @@ class BigQueryColumns:
             for one, field in zip(columns, wanted.fields, strict=True)
         )
         how = laid_out(wanted, layout, key)
-        sql = making(self._access, wanted, how, f"SELECT {listed} FROM {self._access.name.sql}")
+        query = f"SELECT {listed} FROM {self._access.name.sql}"
+        streamed: tuple[str, ...] = ()
+        if log.streamed:
+            check_fresh(self._access, log)
+            streamed = tuple(renamed[name] for name in key_of(entry.properties))
+            declared = {**entry.properties, **key_properties(streamed)}
+            entry = msgspec.structs.replace(entry, properties=declared)
+        sql = making(self._access, wanted, how, query, streamed)
         self._access.declare(log, sql, entry, _CHANGING)
         self._looked = log.version + 1
+
+    def _rewrite_rows(
+        self,
+        log: CommitLog,
+        update: RowUpdate,
+        commit_metadata: CommitMetadata,
+        numbers: Mapping[str, int],
+    ) -> None:
+        """Make a streamed table, which no UPDATE may change, from its own rows, as ``update`` says
+        in BigQuery's SQL."""
+        check_fresh(self._access, log)
+        held, properties = columns_of(log), log.entry.properties
+        key = key_of(properties)
+        how = laid_out(held, TableLayout.of_properties(properties), key)
+        query = updated_rows(self._access.name.sql, held, update)
+        entry = after(
+            log, commit_metadata, "CREATE OR REPLACE TABLE", changes_data=True, numbers=numbers
+        )
+        sql = making(self._access, held, how, query, key)
+        self._access.declare(log, sql, entry, "to fill columns")
 
     def _as_looked(self) -> CommitLog:
         """Return the table as it was looked at. Raises TargetOvertaken where it has changed since:
@@ -154,6 +188,19 @@ class BigQueryColumns:
             properties={**log.entry.properties, **properties},
             modified=log.looked_ms,
         )
+
+
+def updated_rows(table: str, held: types.StructType, update: RowUpdate) -> str:
+    """Return the query of the rows of ``table``, a name in SQL with the columns ``held``, as
+    ``update``, in BigQuery's SQL, would leave them."""
+    quote, when = DIALECT.quote, update.when or "TRUE"
+    listed = ", ".join(
+        f"IF({when}, {update.values[name]}, {quote(name)}) AS {quote(name)}"
+        if name in update.values
+        else quote(name)
+        for name in held.names
+    )
+    return f"SELECT {listed} FROM {table}"
 
 
 def _actions(columns: Sequence[Shaped], held: types.StructType) -> list[str] | None:

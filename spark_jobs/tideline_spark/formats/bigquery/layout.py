@@ -1,4 +1,5 @@
-"""Partitions and clusters of a BigQuery table.
+# ruff: noqa: S608  statements are made of quoted names, literals and our own expressions
+"""Partitions, clusters and declared key of a BigQuery table.
 
 https://cloud.google.com/bigquery/docs/clustered-tables
 """
@@ -15,6 +16,7 @@ from tideline.contract.layout_rules import format_problem
 from tideline.contract.partition_fields import PartitionField, Transform
 from tideline.contract.table_layout import CLUSTERING_COLUMNS_MAX, TableLayout
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess
+from tideline_spark.formats.bigquery.stream_key import new_life_column
 from tideline_spark.formats.bigquery.types import bigquery_type
 
 _BATCHES = (BATCH,)
@@ -28,12 +30,24 @@ _NOT_CLUSTERED = (
 )
 
 
-def making(access: BigQueryAccess, schema: types.StructType, how: str, rows: str) -> str:
+def making(
+    access: BigQueryAccess,
+    schema: types.StructType,
+    how: str,
+    rows: str,
+    streamed_key: Collection[str] = (),
+) -> str:
     """Return the statement that makes the table, or replaces all of it, with columns ``schema``
-    from ``rows``, a query that has them in this order; ``how``: as `laid_out` returns it."""
-    columns = ", ".join(
-        f"{DIALECT.quote(one.name)} {bigquery_type(one.dataType)}" for one in schema.fields
-    )
+    from ``rows``, a query that has them in this order; ``how``: as `laid_out` returns it.
+    ``streamed_key``: the key of a table whose rows will come by streams."""
+    listed = [f"{DIALECT.quote(one.name)} {bigquery_type(one.dataType)}" for one in schema.fields]
+    if streamed_key:
+        life = DIALECT.quote(new_life_column())
+        key = ", ".join(map(DIALECT.quote, streamed_key))
+        listed += [f"{life} INT64", f"PRIMARY KEY ({key}) NOT ENFORCED"]
+        selected = ", ".join(map(DIALECT.quote, schema.names))
+        rows = f"SELECT {selected}, CAST(NULL AS INT64) AS {life} FROM ({rows})"
+    columns = ", ".join(listed)
     labels = ", ".join(
         f"({DIALECT.literal(name)}, {DIALECT.literal(value)})"
         for name, value in access.labels.items()

@@ -12,8 +12,9 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,12 +22,16 @@ from pyspark.sql import DataFrame, types
 
 from tideline.cluster_spark import is_cluster
 from tideline.warehouse.bigquery.client import asking
+from tideline.warehouse.bigquery.log import Commit, ended_ms
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess
 from tideline_spark.formats.bigquery.bucket import BucketFolder
 from tideline_spark.formats.bigquery.types import from_bigquery
 from tideline_spark.formats.statements import TARGET
 from tideline_spark.schemas import no_rows
 from tideline_spark.scratch import scratch_of
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client
 
 
 class Reading:
@@ -72,6 +77,13 @@ class Reading:
             self._bucket = BucketFolder(session, url)
             weakref.finalize(session, self._bucket.remove)
         return self._bucket.take(file)
+
+
+def as_of(client: Client, commit: Commit) -> str:
+    """Return the clause of a table as ``commit`` has left it."""
+    at = 1_000 * ended_ms(client, commit) if commit.job else commit.at_us
+    moment = datetime.fromtimestamp(at / 1_000_000, UTC).isoformat()
+    return f" FOR SYSTEM_TIME AS OF TIMESTAMP {DIALECT.literal(moment)}"
 
 
 def selection(table: str, schema: types.StructType, where: Sequence[str], past: str = "") -> str:

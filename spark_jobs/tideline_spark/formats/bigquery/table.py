@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession, types
 
@@ -17,7 +16,7 @@ from tideline.contract.errors import InvariantBroken, Misconfigured
 from tideline.contract.external_commits import SinceOurs, TableCommit, since_ours
 from tideline.contract.plan import CommitMetadata, TablePlan
 from tideline.contract.table_layout import NO_LAYOUT, TableLayout
-from tideline.warehouse.bigquery.log import Commit, CommitLog, ended_ms
+from tideline.warehouse.bigquery.log import Commit, CommitLog
 from tideline.warehouse.bigquery.removal import remove_tables
 from tideline_spark.formats.bigquery.access import DIALECT, BigQueryAccess, after
 from tideline_spark.formats.bigquery.columns import BigQueryColumns
@@ -26,8 +25,11 @@ from tideline_spark.formats.bigquery.description import BigQueryDescription
 from tideline_spark.formats.bigquery.files import BigQueryFiles
 from tideline_spark.formats.bigquery.jobs import TargetOvertaken
 from tideline_spark.formats.bigquery.layout import laid_out, making
-from tideline_spark.formats.bigquery.reading import Reading
+from tideline_spark.formats.bigquery.reading import Reading, as_of
 from tideline_spark.formats.bigquery.staging import staged
+from tideline_spark.formats.bigquery.stream_connection import check_write_client
+from tideline_spark.formats.bigquery.stream_key import check_fresh, key_of, key_properties
+from tideline_spark.formats.bigquery.streaming import send_rows
 from tideline_spark.formats.bigquery.types import bigquery_type, check_key, check_names
 from tideline_spark.formats.bigquery.version import (
     BigQueryVersion,
@@ -76,16 +78,16 @@ class BigQueryTarget:
         log, client, name = self._access.read(), self._access.client, self._access.name
         if log.table is None or not log.exists:
             raise InvariantBroken(f"the table {name} is gone")
+        check_fresh(self._access, log)
         if version is None or version == log.version:
+            if log.streamed:  # Rows that are not brought in yet are in a query's result alone.
+                return self._reading.selected(columns_of(log), ())
             return self._reading.frame(client.list_rows(log.table), columns_of(log))
         commit = log.at(version)
         if commit is None:
             raise InvariantBroken(f"version {version} of {name} is not in its log")
-        at = 1_000 * ended_ms(client, commit) if commit.job else commit.at_us
-        columns = commit.entry.columns
-        moment = datetime.fromtimestamp(at / 1_000_000, UTC).isoformat()
-        past = f" FOR SYSTEM_TIME AS OF TIMESTAMP {DIALECT.literal(moment)}"
-        return self._reading.selected(columns_from_json(columns), (), past)
+        columns = columns_from_json(commit.entry.columns)
+        return self._reading.selected(columns, (), as_of(client, commit))
 
     def rows_of(
         self, columns: Sequence[str], where: Sequence[str], among: DataFrame | None = None
@@ -94,6 +96,7 @@ class BigQueryTarget:
         log, name = self._access.read(), self._access.name
         if log.table is None or not log.exists:
             raise InvariantBroken(f"the table {name} is gone")
+        check_fresh(self._access, log)
         known = columns_of(log)
         schema = types.StructType([known[one] for one in columns])
         conditions = [f"({DIALECT.expression(one)})" for one in where]
@@ -138,7 +141,11 @@ class BigQueryTarget:
         if plan.replace and _has_applied(log, commit_metadata):
             return None
         rows = self._session.table(view)
-        made = self._make(log, rows, properties, commit_metadata, layout, plan.schema.key)
+        key = plan.schema.key
+        if layout.streamed:
+            check_write_client()
+            properties = {**properties, **key_properties(key)}
+        made = self._make(log, rows, properties, commit_metadata, layout, key)
         return RowCounts(made.entry.rows_written)
 
     def replace(
@@ -153,7 +160,8 @@ class BigQueryTarget:
         if not log.exists or _has_applied(log, commit_metadata):
             return None
         rows = self._session.table(view)
-        return self._make(log, rows, properties, commit_metadata, layout, ()).version
+        key = key_of(properties) if layout.streamed else ()
+        return self._make(log, rows, properties, commit_metadata, layout, key).version
 
     def _make(
         self,
@@ -184,7 +192,8 @@ class BigQueryTarget:
                 columns=columns_json(rows.schema),
                 rows_written=found.rows,
             )
-            sql = making(self._access, rows.schema, how, f"SELECT {values} FROM {found.sql}")
+            query = f"SELECT {values} FROM {found.sql}"
+            sql = making(self._access, rows.schema, how, query, key if layout.streamed else ())
             now = self._access.declare(log, sql, entry, "to make the table")
         made = now.newest
         if made is None or made.entry != entry:
@@ -219,6 +228,18 @@ class BigQueryTarget:
     def repair(self, rows: RowMerge, commit_metadata: CommitMetadata) -> None:
         """See `Target`."""
         self._merge(self._access.read(), rows, commit_metadata, moves=False)
+
+    def stream(self, rows: DataFrame, commit_metadata: CommitMetadata) -> RowCounts | None:
+        """See `StreamedTarget`. Of the rows of a run that is killed some are in the table before
+        its number is: the next run brings them again."""
+        log = self._access.read()
+        if not log.exists or _has_applied(log, commit_metadata):
+            return None
+        counts = send_rows(self._access, log, rows)
+        numbers = {commit_metadata.app_id: commit_metadata.to_manifest}
+        entry = after(log, commit_metadata, "STREAM", changes_data=True, numbers=numbers)
+        self._access.commit(log, [], entry, "to record streamed rows")
+        return counts
 
     def _merge(
         self, log: CommitLog, rows: RowMerge, commit_metadata: CommitMetadata, *, moves: bool

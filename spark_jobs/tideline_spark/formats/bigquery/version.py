@@ -15,8 +15,7 @@ from tideline_spark.formats.state import TargetSnapshot, TargetVersion
 def columns_of(log: CommitLog) -> types.StructType:
     """Return the table's columns as they are now. Raises Misconfigured for a type that we do not
     make."""
-    table = log.table
-    if table is None or not log.exists:
+    if not log.exists:
         return types.StructType([])
     known = {one.name: one.dataType for one in columns_from_json(log.entry.columns)}
     return types.StructType(
@@ -24,7 +23,7 @@ def columns_of(log: CommitLog) -> types.StructType:
             types.StructField(
                 one.name, spark_type(one, known.get(one.name)), one.mode != "REQUIRED"
             )
-            for one in table.schema
+            for one in log.fields
         ]
     )
 

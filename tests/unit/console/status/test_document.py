@@ -29,6 +29,7 @@ from tideline.contract.timeliness import Compliance, Lateness, Stage
 from tideline.control import WorkerStatus
 from tideline.control.merger import MergerStatus
 from tideline.planner import WarehouseTables
+from tideline.planner.publisher_status import PublisherState, PublisherStatus
 from tideline.planner.table_status import Beginning, EarlierRows, TableStage, TableStatus, Through
 from tideline_capture.sources.finding import check_clocks
 from tideline_console.status.document import (
@@ -326,6 +327,11 @@ def golden() -> dict[str, Status]:
             memory_bytes=2 << 30,
             replaced=1,
             reason="its process ended with 70",
+        ),
+        publishers=(
+            PublisherStatus(
+                "events", "kafka", PublisherState.PUBLISHING, 880, 20, 1.5, 860, 12.5, "vm-2", NOW
+            ),
         ),
         worker=WorkerState.LIVE,
         workers=(
