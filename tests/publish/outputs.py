@@ -32,9 +32,6 @@ class OutputCase(Protocol):
     @property
     def once(self) -> bool: ...
 
-    @property
-    def once(self) -> bool: ...
-
     def settings(self) -> dict[str, Any]:
         """The publisher's settings."""
         ...

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.capture import poll
-from tests.fixtures.publishing import published
+from tests.fixtures.publishing import NAME, published
 from tests.publish.outputs import OutputCase
 from tests.publish.rig import FENCED, Rig
 from tideline.settings import load_settings
