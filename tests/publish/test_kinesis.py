@@ -138,6 +138,15 @@ def test_what_failed_comes_first_after_a_pause_that_grows(
     assert by_key(server) == {1: [1, 3], 2: [2]}
 
 
+def test_what_failed_is_in_the_next_request(opened: Opened, server: KinesisServer) -> None:
+    """Not behind all that waits."""
+    server.fault = lambda number, _: {0: THROTTLED} if number == 1 else {}
+    output = opened(record_bytes_max=1_200, request_bytes_max=1_500)
+    publish(output, *[event(seq, key=seq, size=600) for seq in range(1, 7)])
+    assert [len(records) for records in server.puts] == [2, 2, 2, 1]
+    assert server.puts[1][0] == server.puts[0][0]
+
+
 def test_a_request_without_an_answer_is_made_again(opened: Opened, server: KinesisServer) -> None:
     server.fault = lambda number, _: {0: UNANSWERED} if number == 1 else {}
     output = opened()
