@@ -12,9 +12,11 @@ import pytest
 import redis
 
 from devtools.services.valkey import ValkeyServer
+from tests.fixtures.certificates import make_authority
+from tests.fixtures.tls_front import TlsFront
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.publishing import ChainPosition
-from tideline.redis_client import EVENTS_ACL
+from tideline.redis_client import EVENTS_ACL, translate
 from tideline.settings.outputs.redis import RedisSettings
 from tideline_publish.events import ChangeEvent
 from tideline_publish.outputs.redis import output as redis_output
@@ -227,6 +229,29 @@ def test_a_position_of_an_earlier_epoch_does_not_count(opened: Opened) -> None:
     publish(opened(), event(1), event(2))
     moved = ChainPosition("one", 0, 0, epoch=1)
     assert opened().open(moved) == moved
+
+
+def test_the_password_is_in_a_file_and_the_server_is_verified(
+    opened: Opened, client: Any, valkey: ValkeyServer, tmp_path: Path
+) -> None:
+    parts = urlsplit(valkey.url())
+    file = tmp_path / "password"
+    file.write_text(f"{parts.password}\n")
+    authority = make_authority(tmp_path)
+    with TlsFront(tmp_path, authority, valkey.port) as front:
+        url = f"rediss://127.0.0.1:{front.port}/0"
+        with pytest.raises(Misconfigured, match="no verified TLS") as caught:
+            opened(url=url, password_file=file)
+        assert "publish.….redis.url" in str(caught.value)
+        publish(opened(url=f"{url}?ssl_ca_certs={authority.file}", password_file=file), event(1))
+        assert front.encrypted > 0
+    assert ids(client) == ["1-0"]
+
+
+def test_a_cluster_is_named() -> None:
+    error = translate(redis.exceptions.MovedError("866 10.0.0.1:6379"), "publish.….redis")
+    assert isinstance(error, Misconfigured)
+    assert "publish.….redis.url is of a Redis Cluster" in str(error)
 
 
 def test_a_user_with_the_rights_that_the_hint_names_can_publish(

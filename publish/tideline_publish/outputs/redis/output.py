@@ -67,9 +67,8 @@ class RedisOutput:
             raw = self._client.get(self._position_key)
         own = None if raw is None else self._decoded(raw)
         if own is None or (own.epoch, own.incarnation) != (logged.epoch, logged.incarnation):
-            log.warning(
-                "Redis has no position of this publisher: it is new there, or lost its data"
-            )
+            if logged.seq > 0:
+                log.warning("Redis has no position of this publisher: it is new, or lost its data")
             return logged
         if own.seq < logged.seq:
             log.warning(
