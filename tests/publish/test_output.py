@@ -13,7 +13,7 @@ import pytest
 from tests.fixtures.capture import poll
 from tests.fixtures.publishing import NAME, published
 from tests.publish.outputs import OutputCase
-from tests.publish.rig import FENCED, Rig
+from tests.publish.rig import FENCED, Rig, by_row
 from tideline.settings import load_settings
 from tideline_publish import control
 
@@ -99,10 +99,10 @@ def test_a_paused_one_waits_and_a_moved_one_goes_on_from_there(rig: Rig) -> None
     poll("it is published", rig.is_published)
     control.pause(settings, NAME, paused=True)
     worker.wait_output("a command has moved or paused the publisher")
-    published_before = rig.output.events()
+    published_before = by_row(rig.output.events())
     rig.commit(2)
     worker.wait_output("is paused")
-    assert rig.output.events() == published_before
+    assert by_row(rig.output.events()) == published_before
     control.pause(settings, NAME, paused=False)
     poll("it is published", rig.is_published)
     rig.check()
