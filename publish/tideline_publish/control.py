@@ -62,12 +62,12 @@ def preview(settings: Settings, name: str) -> Preview:
     chain = Chain(store, settings.pipeline)
     entry = PublisherLog(store, settings.pipeline, name).newest()
     position = Start.parse(chosen.start).find(chain) if entry is None else entry.position
-    event_format = FORMATS[chosen.format]()
+    event_format = FORMATS[chosen.format](settings.pipeline, chosen)
     feed = ChainFeed(store, chain, event_format, Selection(chosen), position)
     found = Preview(position.seq + 1, position.seq)
     for batch in feed.batches():
         for event in batch.events:
-            size = len(event.value)
+            size = event.size
             found.events[event.table, event.op] += 1
             found.bytes[event.table] += size
             found.largest[event.table] = max(size, found.largest.get(event.table, 0))
