@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tideline.settings import Settings
+from tideline.settings import PublishSettings, Settings
 from tideline_capture.sources.finding import Finding, warning
 
 _MOUNTED = ("/run/secrets/", "/var/run/secrets/")
@@ -26,7 +26,13 @@ _SECRETS = (
     ("merge", "authenticate_secret"),
     ("openlineage", "api_key"),
 )
-_OF_PUBLISHERS = (("kafka", "password"),)
+_OF_PUBLISHERS = (
+    ("kafka", "password"),
+    ("kinesis", "secret_access_key"),
+    ("kinesis", "session_token"),
+    ("redis", "password"),
+    ("webhook", "secret"),
+)
 _URLS = (("source", "url"), ("control", "url"))
 
 
@@ -44,11 +50,20 @@ def check_modes(settings: Settings, path: Path) -> Iterator[Finding]:
         "merge.authenticate_secret_file": settings.merge.authenticate_secret_file,
     }
     for name, publisher in settings.publish.items():
-        files[f"publish.{name}.kafka.password_file"] = publisher.kafka.password_file
+        files |= {f"publish.{name}.{key}": file for key, file in _files_of(publisher).items()}
     for name, file in files.items():
         if file is not None:
             yield from _check(name, file, secret=True)
     yield from _check("the settings file", path, secret=_holds_secret(path))
+
+
+def _files_of(publisher: PublishSettings) -> Mapping[str, Path | None]:
+    return {
+        "kafka.password_file": publisher.kafka.password_file,
+        "kinesis.secret_access_key_file": publisher.kinesis.secret_access_key_file,
+        "redis.password_file": publisher.redis.password_file,
+        "webhook.secret_file": publisher.webhook.secret_file,
+    }
 
 
 def _check(name: str, file: Path, *, secret: bool) -> Iterator[Finding]:
@@ -74,7 +89,8 @@ def _holds_secret(path: Path) -> bool:
     keys = [*_SECRETS, *((*at, *key) for at in publishers for key in _OF_PUBLISHERS)]
     if any(_at(values, *key) for key in keys):
         return True
-    return any(urlsplit(str(_at(values, *key) or "")).password for key in _URLS)
+    urls = [*_URLS, *((*at, "redis", "url") for at in publishers)]
+    return any(urlsplit(str(_at(values, *key) or "")).password for key in urls)
 
 
 def _at(values: Mapping[str, Any], *keys: str) -> Any:

@@ -20,6 +20,7 @@ from tideline.system import Event, RealSystem, System
 from tideline_publish.feed import ChainFeed
 from tideline_publish.formats.registry import FORMATS
 from tideline_publish.lead import PublisherLead
+from tideline_publish.outputs.base import OutputContext
 from tideline_publish.outputs.registry import OUTPUTS
 from tideline_publish.publisher import Publisher
 from tideline_publish.selection import Selection
@@ -106,8 +107,7 @@ class _Program:
 
     def _publish(self, until_idle_s: float | None) -> None:
         """Run one session of the output."""
-        make = OUTPUTS[self._chosen.output]
-        output = make(self._settings.pipeline, self._name, self._chosen, self._stopping.wait)
+        output = OUTPUTS[self._chosen.output](self._context())
         try:
             position = output.open(self._logged())
             log.info(
@@ -131,6 +131,23 @@ class _Program:
             publisher.run(until_idle_s)
         finally:
             output.close()
+
+    def _context(self) -> OutputContext:
+        return OutputContext(
+            self._settings.pipeline, self._name, self._chosen, self._system, self._pause
+        )
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait, with heartbeats; return False when stopped."""
+        until = self._system.monotonic() + seconds
+        while not self._stopping.is_set():
+            if self._lead.silent_s >= self._chosen.heartbeat_s:
+                self._lead.append(self._logged())
+            left_s = until - self._system.monotonic()
+            if left_s <= 0:
+                return True
+            self._stopping.wait(min(left_s, self._chosen.heartbeat_s))
+        return False
 
     def _logged(self) -> ChainPosition:
         entry = self._lead.entry

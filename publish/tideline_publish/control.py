@@ -68,7 +68,7 @@ def preview(settings: Settings, name: str) -> Preview:
     found = Preview(position.seq + 1, position.seq)
     for batch in feed.batches():
         for event in batch.events:
-            size = len(event.value or b"")
+            size = event.size
             found.events[event.table, event.op] += 1
             found.bytes[event.table] += size
             found.largest[event.table] = max(size, found.largest.get(event.table, 0))

@@ -39,7 +39,7 @@ class Encoder:
             schema = self._schema(rows.part.schema)
             chosen = self._chosen(rows.batch)
             for part, some in self._split(schema, chosen):
-                found += self._encoded(manifest, schema, part, some)
+                found += self._encoded(manifest, schema, part, some, rows.part.key)
         if len(window) > 1 or any(one.part for one in found):
             found.sort(key=_order)
         return found
@@ -74,14 +74,19 @@ class Encoder:
         ]
 
     def _encoded(
-        self, manifest: Manifest, schema: TableSchema, part: int, rows: pa.RecordBatch
+        self,
+        manifest: Manifest,
+        schema: TableSchema,
+        part: int,
+        rows: pa.RecordBatch,
+        object_key: str,
     ) -> list[ChangeEvent]:
         if not rows.num_rows:
             return []
         encoded = self._format.rows(manifest, schema, self._selection.columns(schema), rows)
         table = schema.table
         found = [
-            ChangeEvent(seq, part, table, op, tx, ts_us, key, value)
+            ChangeEvent(seq, part, table, op, tx, ts_us, key, value, object_key)
             for seq, op, tx, ts_us, key, value in zip(
                 rows.column(SEQ).to_pylist(),
                 rows.column(OP).to_pylist(),

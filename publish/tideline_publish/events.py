@@ -22,7 +22,8 @@ class ChangeEvent(msgspec.Struct, frozen=True, gc=False):
     two have the same. ``key`` is None for an event of a whole table, and for a row of a table
     without a key. ``value`` is None for a tombstone. ``ts_us``: when the transaction ``tx``
     committed, by the source's clock, µs since 1970 UTC; of a row that a dump read, when it was
-    read.
+    read. ``object_key`` is the object in the store that has the row, at ``seq``; "" for an event
+    without one.
     """
 
     seq: int
@@ -33,6 +34,7 @@ class ChangeEvent(msgspec.Struct, frozen=True, gc=False):
     ts_us: int
     key: bytes | None
     value: bytes | None
+    object_key: str = ""
 
     @property
     def size(self) -> int:

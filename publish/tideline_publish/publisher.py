@@ -62,7 +62,14 @@ class Publisher:
                 break
             self._heartbeat()
             self._stopping.wait(self._settings.poll_interval_s)
+        if self._feed.position != self._settled:
+            self._settle(self._feed.position)
         self._log()
+
+    @property
+    def _waited_s(self) -> float:
+        """The seconds since it was settled."""
+        return self._system.monotonic() - self._settled_at
 
     def _once(self) -> bool:
         """Publish what is there; return whether there was any event."""
@@ -71,9 +78,10 @@ class Publisher:
             found = self._write(batch) or found
             if self._is_due(batch):
                 self._settle(batch.position)
+            self._heartbeat()
             if self._stopping.is_set() and batch.whole:
                 break
-        if self._feed.position != self._settled:
+        if self._feed.position != self._settled and self._waited_s >= self._output.gathers_s:
             self._settle(self._feed.position)
         return found
 
@@ -91,9 +99,9 @@ class Publisher:
     def _is_due(self, batch: EventBatch) -> bool:
         if not batch.whole and self._output.whole_only:
             return False
-        waited_s = self._system.monotonic() - self._settled_at
         full = self._waiting_bytes >= self._settings.batch_bytes_max
-        return full or waited_s >= self._settings.flush_interval_s
+        longest_s = max(self._settings.flush_interval_s, self._output.gathers_s)
+        return full or self._waited_s >= longest_s
 
     def _settle(self, position: ChainPosition) -> None:
         self._output.settle(position)

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from devtools.services.kafka import KafkaServer
-from tests.publish.outputs import FilesCase, KafkaCase, OutputCase
+from tests.publish.outputs import (
+    FilesCase,
+    KafkaCase,
+    KinesisCase,
+    OutputCase,
+    ParquetCase,
+    RedisCase,
+    WebhookCase,
+)
+from tests.support.kinesis_server import KinesisServer
+from tests.support.webhook_server import WebhookServer
 
 
 @pytest.fixture(scope="session")
@@ -19,10 +29,46 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
         yield server
 
 
-@pytest.fixture(params=["files", "kafka", "kafka without transactions"])
+OUTPUTS = (
+    "files",
+    "parquet files",
+    "kafka",
+    "kafka without transactions",
+    "redis",
+    "redis with one stream",
+    "webhook",
+    "kinesis",
+)
+
+
+@pytest.fixture
+def kinesis() -> Iterator[KinesisServer]:
+    """Kinesis, with no stream."""
+    with KinesisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def endpoint() -> Iterator[WebhookServer]:
+    """An endpoint of webhooks."""
+    with WebhookServer() as server:
+        yield server
+
+
+@pytest.fixture(params=OUTPUTS)
 def output(request: pytest.FixtureRequest, tmp_path: Path) -> OutputCase:
     """Each of the outputs."""
-    if request.param == "files":
+    name: str = request.param
+    if name == "files":
         return FilesCase(tmp_path / f"events-{uuid.uuid4().hex[:8]}")
+    if name == "parquet files":
+        return ParquetCase(tmp_path / f"events-{uuid.uuid4().hex[:8]}")
+    if name.startswith("redis"):
+        valkey = request.getfixturevalue("valkey")
+        return RedisCase(valkey, order_of_all=name == "redis with one stream")
+    if name == "kinesis":
+        return KinesisCase(request.getfixturevalue("kinesis"))
+    if name == "webhook":
+        return WebhookCase(request.getfixturevalue("endpoint"))
     server: KafkaServer = request.getfixturevalue("kafka")
-    return KafkaCase(server, transactions=request.param == "kafka")
+    return KafkaCase(server, transactions=name == "kafka")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import pyarrow.parquet as pq
+import redis
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from devtools.services.kafka import KafkaServer
+from devtools.services.valkey import ValkeyServer
 from tests.fixtures.publishing import Read
+from tests.support.kinesis_server import REGION, THROTTLED, KinesisServer
+from tests.support.webhook_server import SECRET, WebhookServer
 
 Pair = tuple[Any, Any]
 """A key and a value; a tombstone's value is None."""
@@ -37,6 +43,10 @@ class OutputCase(Protocol):
         """All events, those of one row in the order in which a consumer has them."""
         ...
 
+
+class PairsCase(OutputCase, Protocol):
+    """One that shows events of every form, tombstones among them."""
+
     def pairs(self) -> list[Pair]:
         """Keys and values of any form that is JSON; those of one row in their order."""
         ...
@@ -55,11 +65,7 @@ class FilesCase:
         return {"output": "files", "files": {"folder": str(self.folder), "file_bytes_max": 2_000}}
 
     def events(self) -> list[Read]:
-        found: list[Read] = []
-        for line in self._lines():
-            again = bool(found) and found[-1].order[0] == line["seq"]
-            found.append(Read((line["seq"], int(again)), line.get("key"), line))
-        return found
+        return list(with_parts(self._lines()))
 
     def pairs(self) -> list[Pair]:
         return [(line["key"], line["value"]) for line in self._lines()]
@@ -69,6 +75,32 @@ class FilesCase:
             json.loads(line)
             for path in sorted(self.folder.glob("*.jsonl"))
             for line in path.read_text().splitlines()
+        ]
+
+
+@dataclass
+class ParquetCase:
+    """Parquet files in a folder for each table."""
+
+    folder: Path
+    once: bool = True
+    order_of_all: bool = False
+    cuts: bool = True
+
+    def settings(self) -> dict[str, Any]:
+        files = {"folder": str(self.folder), "format": "parquet", "file_age_s": 0.3}
+        return {"output": "files", "files": files}
+
+    def events(self) -> list[Read]:
+        paths = sorted(self.folder.glob("*/*.parquet"))
+        rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
+        return [
+            Read(
+                (row["seq"], row["part"]),
+                None if row["key"] is None else json.loads(row["key"]),
+                json.loads(row["value"]),
+            )
+            for row in rows
         ]
 
 
@@ -116,6 +148,119 @@ class KafkaCase:
             return read_all(consumer, places)
         finally:
             consumer.close()
+
+
+@dataclass
+class RedisCase:
+    """A stream for each table, or one, at a real Valkey."""
+
+    server: ValkeyServer
+    order_of_all: bool
+    once: bool = True
+    cuts: bool = True
+    prefix: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:8]}")
+
+    def settings(self) -> dict[str, Any]:
+        name = self.prefix if self.order_of_all else f"{self.prefix}:{{schema}}.{{table}}"
+        return {"output": "redis", "redis": {"url": self.server.url(), "stream": name}}
+
+    def events(self) -> list[Read]:
+        with redis.Redis.from_url(self.server.url(), decode_responses=True) as client:
+            names = sorted(client.keys(f"{self.prefix}*"))
+            streams = [name for name in names if not name.endswith(":writer")]
+            return [_entry(*one) for name in streams for one in client.xrange(name)]
+
+
+@dataclass
+class WebhookCase:
+    """An endpoint that is away now and then, and drops connections with requests that it took."""
+
+    server: WebhookServer
+    once: bool = False
+    order_of_all: bool = True
+    cuts: bool = False
+
+    def __post_init__(self) -> None:
+        self.server.answer = self._answer
+
+    def settings(self) -> dict[str, Any]:
+        hook = {
+            "url": self.server.url,
+            "secret": SECRET,
+            "timeout_s": 0.7,
+            "batch_events_max": 7,
+            "pause_max_s": 0.1,
+        }
+        return {"output": "webhook", "webhook": hook}
+
+    def events(self) -> list[Read]:
+        assert all(one.is_signed() for one in self.server.received)
+        return list(with_parts(self.server.taken()))
+
+    @staticmethod
+    def _answer(number: int, _: object) -> tuple[int, Mapping[str, str]]:
+        return (503 if number % 5 == 2 else 0 if number % 7 == 3 else 200), {}
+
+
+@dataclass
+class KinesisCase:
+    """A stream of two shards; a quarter of what is put fails."""
+
+    server: KinesisServer
+    once: bool = False
+    order_of_all: bool = False
+    cuts: bool = False
+    stream: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:8]}")
+
+    def __post_init__(self) -> None:
+        self.server.call("CreateStream", StreamName=self.stream, ShardCount=2)
+        self.server.fault = self._fault
+
+    def settings(self) -> dict[str, Any]:
+        kinesis = {
+            "stream": self.stream,
+            "region": REGION,
+            "endpoint": self.server.url,
+            "access_key_id": "k",
+            "secret_access_key": "s",
+            "timeout_s": 0.7,
+        }
+        return {"output": "kinesis", "kinesis": kinesis}
+
+    def events(self) -> list[Read]:
+        """Of a truncate, which is in each shard, one."""
+        found = self.server.records(self.stream)
+        first = min((one["ShardId"] for one in found), default="")
+        values = [
+            value
+            for one in found
+            if (value := json.loads(base64.b64decode(one["Data"])))["op"] != "t"
+            or one["ShardId"] == first
+        ]
+        deleted = {value["seq"] for value in values if value["op"] == "d"}
+        return [
+            Read((one["seq"], int(one["op"] == "u" and one["seq"] in deleted)), one.get("key"), one)
+            for one in values
+        ]
+
+    @staticmethod
+    def _fault(number: int, records: list[dict[str, Any]]) -> Mapping[int, str]:
+        return {at: THROTTLED for at in range(len(records)) if (number + at) % 4 == 0}
+
+
+def with_parts(values: Iterable[Mapping[str, Any]]) -> Iterator[Read]:
+    """Events by their JSON: the update of a key has the sequence of the delete before it."""
+    last: tuple[int, int] = (0, 0)
+    for value in values:
+        again = value["op"] == "u" and last == (value["seq"], 0)
+        last = (value["seq"], int(again))
+        yield Read(last, value.get("key"), value)
+
+
+def _entry(entry_id: str, fields: Mapping[str, str]) -> Read:
+    seq, _, part = entry_id.partition("-")
+    key = json.loads(fields["key"]) if "key" in fields else None
+    return Read((int(seq), int(part)), key, json.loads(fields["value"]))
 
 
 def consumer_of(server: KafkaServer) -> Consumer:

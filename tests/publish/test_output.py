@@ -6,113 +6,19 @@ The publisher is a process of its own; the chain is in a folder, without a datab
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.fixtures.capture import WorkerProcess, poll
-from tests.fixtures.parts import Emptied, Event, History, Row, Shaped, schema_of
-from tests.fixtures.publishing import NAME, Read, config_of, published
-from tests.publish.outputs import OutputCase
-from tideline.contract.publishing import PublisherEntry
+from tests.fixtures.capture import poll
+from tests.fixtures.parts import Row
+from tests.fixtures.publishing import NAME, published
+from tests.publish.outputs import OutputCase, PairsCase
+from tests.publish.rig import FENCED, TABLES, Rig, by_row
 from tideline.settings import load_settings
-from tideline.store.publisher_log import PublisherLog
 from tideline_publish import control
 
-TABLES = ("public.orders", 'public."Order Items"')
-QUICK = {"poll_interval_s": 0.01, "heartbeat_s": 0.2, "takeover_after_s": 1.0}
-IDLE_S = 0.3
-FENCED = 6
-
-
-class Rig:
-    """A chain, an output, and workers that publish the one to the other."""
-
-    def __init__(self, root: Path, output: OutputCase, **publisher: Any) -> None:
-        self.output = output
-        self.history = History(root)
-        shapes = [schema_of(one, {"id": "int32", "note": "string"}, ["id"]) for one in TABLES]
-        self.history.commit(*map(Shaped, shapes))
-        self.config = config_of(self.history, **QUICK, **output.settings(), **publisher)
-        self._root = root
-        self._positions = PublisherLog(self.history.store, self.history.settings.pipeline, NAME)
-
-    def commit(self, manifests: int, rows: int = 5) -> None:
-        """Append manifests of ``rows`` changes of each table, to few keys."""
-        for number in range(manifests):
-            self.history.commit(*self._changes(number, rows))
-
-    def _changes(self, number: int, rows: int) -> list[Event]:
-        events: list[Event] = []
-        for at in range(rows):
-            for table in TABLES:
-                moved = at % 4 == 3
-                before = {"id": at} if moved else None
-                row = {"id": at + 100 * moved, "note": f"{number} {at}"}
-                events.append(Row(table, "u" if moved else "c", row, before=before))
-        return [*events, Emptied(TABLES[0])] if number % 5 == 4 else events
-
-    def worker(self, until_idle_s: float | None = None, **deadly: int) -> WorkerProcess:
-        """A worker that kills itself when it reaches a point (``after_write=3``) so often."""
-        return WorkerProcess(
-            self.config,
-            self._root,
-            until_idle_s=until_idle_s,
-            deadly={
-                (name.replace("_", "-"), count): signal.SIGKILL for name, count in deadly.items()
-            },
-            publisher=NAME,
-        )
-
-    def publish(self) -> None:
-        """Run a worker until there is nothing left."""
-        worker = self.worker(IDLE_S)
-        assert worker.wait() == 0, worker.output()
-
-    def await_end(self, worker: WorkerProcess) -> None:
-        """Return once ``worker`` has published everything, or is dead."""
-        poll("it is published, or dead", lambda: worker.ended() or self.is_published())
-
-    def is_published(self) -> bool:
-        """Whether the logged position is the chain's end."""
-        entry = self._positions.newest()
-        return entry is not None and entry.position.seq == self.history.last_seq
-
-    def entry(self) -> PublisherEntry:
-        found = self._positions.newest()
-        assert found is not None
-        return found
-
-    def check(self) -> None:
-        """All events of the chain are at the output, each row's in order."""
-        wanted, found = published(self.history), self.output.events()
-        if self.output.order_of_all:
-            assert [one.order for one in found] == sorted(one.order for one in found)
-        if self.output.once:
-            assert len(found) == len(wanted)
-        rows = by_row(found)
-        for name, events in by_row(wanted).items():
-            assert first_times(rows[name]) == events
-        assert rows.keys() == by_row(wanted).keys()
-
-
-def by_row(events: Sequence[Read]) -> dict[str, list[Read]]:
-    """The events of each row, in their order."""
-    ordered = sorted(events, key=lambda one: one.of_row)
-    return {row: list(some) for row, some in groupby(ordered, lambda one: one.of_row)}
-
-
-def first_times(events: Sequence[Read]) -> list[Read]:
-    """Those that no earlier one repeats. One that came back takes all after it along: what a
-    consumer keeps by sequence is the same."""
-    found: list[Read] = []
-    for event in events:
-        if not found or event.order > found[-1].order:
-            found.append(event)
-    return found
+SHOW_PAIRS = ("files", "kafka", "kafka without transactions")
 
 
 @pytest.fixture
@@ -176,7 +82,8 @@ def test_one_that_hangs_is_taken_over_and_changes_nothing_when_it_comes_back(rig
     rig.check()
 
 
-def test_tombstones_arrive_behind_their_deletes(tmp_path: Path, output: OutputCase) -> None:
+@pytest.mark.parametrize("output", SHOW_PAIRS, indirect=True)
+def test_tombstones_arrive_behind_their_deletes(tmp_path: Path, output: PairsCase) -> None:
     rig = Rig(tmp_path, output, format="debezium", tables=(TABLES[0],))
     table = TABLES[0]
     rig.history.commit(
@@ -218,10 +125,10 @@ def test_a_paused_one_waits_and_a_moved_one_goes_on_from_there(rig: Rig) -> None
     poll("it is published", rig.is_published)
     control.pause(settings, NAME, paused=True)
     worker.wait_output("a command has moved or paused the publisher")
-    published_before = rig.output.events()
+    published_before = by_row(rig.output.events())
     rig.commit(2)
     worker.wait_output("is paused")
-    assert rig.output.events() == published_before
+    assert by_row(rig.output.events()) == published_before
     control.pause(settings, NAME, paused=False)
     poll("it is published", rig.is_published)
     rig.check()

@@ -6,14 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cache
 from itertools import groupby
 from typing import Any
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from botocore.session import Session
 
+from tideline.aws_session import aws_session
 from tideline.catalog import spark_table
 from tideline.catalog.base import CatalogEntry, CatalogTable, entry_of
 from tideline.catalog.columns import hive_type
@@ -31,16 +30,6 @@ _REFUSED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 """Control characters that no text of Glue's has; one of a column has no line breaks either."""
 _PASSING = ("ThrottlingException", "InternalServiceException", "OperationTimeoutException")
 _WORDS_MAX = 300
-_NO_PROFILES: Mapping[str, Any] = {
-    "profile": (None, None, None, None),
-    "config_file": (None, None, "/dev/null", None),
-    "credentials_file": (None, None, "/dev/null", None),
-    "region": (None, ["AWS_REGION", "AWS_DEFAULT_REGION"], None, None),
-}
-"""Variables of a session in which neither ``AWS_PROFILE`` nor the profile ``default`` counts, as
-(key of the file, variables of the environment, default, conversion)."""
-_OLD_FILES = ("ec2-credentials-file", "boto-config")
-"""Providers that read files of botocore's predecessors, which no other client reads."""
 
 
 class GlueCatalog:
@@ -59,7 +48,7 @@ class GlueCatalog:
         }  # fmt: skip
         catalog.authorities()  # A file that cannot be read is a clear error.
         with self._asking():
-            self._client: Any = _session(place.profile, region).create_client(
+            self._client: Any = aws_session(place.profile, region).create_client(
                 "glue",
                 region_name=region,
                 endpoint_url=catalog.url,
@@ -197,21 +186,6 @@ class GlueCatalog:
                 f"{self._where} cannot be asked: {type(error).__name__}",
                 hint="check the region, the credentials of the warehouse, and the network",
             ) from None
-
-
-@cache
-def _session(profile: str | None, region: str | None) -> Session:
-    """Return the process's session: each reads megabytes of descriptions. Without a profile its
-    credentials come from where S3's clients get theirs: variables, a web identity, a role."""
-    if profile is not None:
-        return Session(profile=profile)
-    session = Session(session_vars=_NO_PROFILES)
-    if region is not None:  # STS, which is asked for a web identity's keys, has one per region.
-        session.set_config_variable("region", region)
-    providers = session.get_component("credential_provider")
-    for name in _OLD_FILES:
-        providers.remove(name)
-    return session
 
 
 def _entry(found: Mapping[str, Any]) -> CatalogEntry:

@@ -11,11 +11,14 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import check_patterns
 from tideline.settings.base import Count, Effect, MiB, Seconds, Section
+from tideline.settings.outputs.kinesis import KinesisSettings
+from tideline.settings.outputs.redis import RedisSettings
+from tideline.settings.outputs.webhook import WebhookSettings
 from tideline.settings.secrets import known, secret_of
 
-OutputName = Literal["files", "kafka", "null"]
+OutputName = Literal["files", "kafka", "kinesis", "null", "redis", "webhook"]
 """The kinds of outputs (`tideline_publish.outputs.registry`)."""
-FormatName = Literal["json", "debezium"]
+FormatName = Literal["json", "cloudevents", "debezium"]
 """The forms of events (`tideline_publish.formats.registry`)."""
 Operation = Literal["c", "u", "d", "r", "t"]
 _PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
@@ -77,9 +80,15 @@ class FilesSettings(Section):
     effect = Effect.COMMAND
 
     folder: Path | None = None
-    """An absolute path; files of JSON lines, named by the first sequence that they hold."""
+    """An absolute path."""
     file_bytes_max: Annotated[Count, Field(le=1024 * MiB)] = 64 * MiB
-    """A file is closed at this size, at the next end of a transaction."""
+    """A file of JSON lines is closed at this size, at the next end of a transaction."""
+    format: Literal["lines", "parquet"] = "lines"
+    """`lines`: JSON lines, in files named by the first sequence that they hold. `parquet`: Parquet
+    files in a folder for each table, named by the first and the last sequence."""
+    file_age_s: Seconds = 60.0
+    """Parquet files appear after so long, or once the publisher's `batch_bytes_max` came
+    together."""
 
 
 class DebeziumSettings(Section):
@@ -109,7 +118,8 @@ class PublishSettings(Section):
     effect = Effect.COMMAND
 
     output: OutputName
-    """The place of the events: `kafka`, `files`, or `null`, which counts them."""
+    """The place of the events: `kafka`, `kinesis`, `redis`, `webhook`, `files`; or `null`, which
+    only counts them."""
     format: FormatName = "json"
     """The form of an event."""
     tables: tuple[str, ...] = ("*.*",)
@@ -142,6 +152,12 @@ class PublishSettings(Section):
     """For the output `kafka`."""
     files: FilesSettings = FilesSettings()
     """For the output `files`."""
+    redis: RedisSettings = RedisSettings()
+    """For the output `redis`."""
+    webhook: WebhookSettings = WebhookSettings()
+    """For the output `webhook`."""
+    kinesis: KinesisSettings = KinesisSettings()
+    """For the output `kinesis`."""
     debezium: DebeziumSettings = DebeziumSettings()
     """For the format `debezium`."""
 
@@ -158,8 +174,31 @@ class PublishSettings(Section):
     def _place_is_named(self) -> Self:
         if self.output == "kafka" and not self.kafka.servers:
             raise ValueError('names no broker: set kafka.servers = ["host:9092"]')
+        if self.output == "kinesis" and self.kinesis.stream is None:
+            raise ValueError('names no stream: set kinesis.stream = "name"')
         if self.output == "files" and (
             self.files.folder is None or not self.files.folder.is_absolute()
         ):
             raise ValueError("names no folder: set files.folder to an absolute path")
+        return self
+
+    @model_validator(mode="after")
+    def _endpoint_is_named(self) -> Self:
+        if self.output != "webhook":
+            return self
+        if self.webhook.url is None:
+            raise ValueError('names no endpoint: set webhook.url = "https://host/path"')
+        if self.webhook.secret is None and self.webhook.secret_file is None:
+            raise ValueError("has nothing to sign requests with: set webhook.secret_file")
+        return self
+
+    @model_validator(mode="after")
+    def _answers_come_before_a_takeover(self) -> Self:
+        timeouts_s = {"kinesis": self.kinesis.timeout_s, "webhook": self.webhook.timeout_s}
+        waited_s = timeouts_s.get(self.output, 0.0) + self.heartbeat_s
+        if self.output in timeouts_s and waited_s >= self.takeover_after_s:
+            raise ValueError(
+                f"would be taken over while it waits for an answer: {self.output}.timeout_s and"
+                " heartbeat_s together must be below takeover_after_s"
+            )
         return self

@@ -17,8 +17,8 @@ from tideline.settings.bigquery import BigQuerySettings
 from tideline.settings.catalog import CatalogSettings
 from tideline.settings.iceberg import IcebergSettings
 from tideline.settings.object_storage import ObjectStorage, place_url
-from tideline.settings.redis_url import check_redis
-from tideline.settings.secrets import hidden, known, secret_of, with_password
+from tideline.settings.redis_server import RedisServer
+from tideline.settings.secrets import known, secret_of
 from tideline.settings.spark import Files, Heap, Host, Master
 
 RollUpBytes = Annotated[int, Field(ge=1, le=1024 * MiB)]
@@ -49,41 +49,16 @@ class Store(ObjectStorage):
         return place_url(url)
 
 
-class Control(Section):
+class Control(RedisServer):
     """The Redis (or Valkey) that requests come through."""
 
+    section = "control"
     effect = Effect.RESTART
 
-    url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
-    """`redis://host:port/0`; or `rediss://…` with TLS, verified: `?ssl_ca_certs=/path/to/ca.pem`
-    names another authority ([DEPLOYMENT](DEPLOYMENT.md#tls))."""
-    password: SecretStr | None = None
-    """The password, if it is not in the url; better in TIDELINE_CONTROL__PASSWORD."""
-    password_file: Path | None = None
-    """A file that holds the password and nothing else."""
     message_bytes_max: Annotated[int, Field(ge=1, le=2 * MiB)] = 1 * MiB
     """Larger requests are refused. At most 2 MiB: to read one takes time from reading the log."""
     answer_ttl_s: Seconds = 86_400.0
     """The time for which an answer stays readable in the queue; the chain keeps the newest ones."""
-
-    @field_validator("url")
-    @classmethod
-    def _known_address(cls, url: SecretStr) -> SecretStr:
-        check_redis(url.get_secret_value())
-        return url
-
-    def address(self) -> str:
-        """Return the url with the password from the url, the setting or the file put in.
-
-        Raises Misconfigured for an unreadable file.
-        """
-        password = secret_of(self.password, self.password_file, key="control.password")
-        return with_password(self.url.get_secret_value(), password)
-
-    def secrets(self) -> list[str]:
-        """Return the texts that must not be shown, as far as they are known here. Raises
-        nothing."""
-        return hidden(self.url.get_secret_value(), *known(self.address))
 
 
 class Warehouse(ObjectStorage):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from tideline.contract.publishing import ChainPosition
+from tideline.settings import PublishSettings
+from tideline.system import System
 from tideline_publish.events import ChangeEvent
 
 
@@ -14,7 +17,24 @@ class OrderScope(StrEnum):
     """The events among which an output keeps their order."""
 
     ALL = "all"
+    TABLE = "table"
     KEY = "key"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputContext:
+    """The surroundings that an output is made in.
+
+    ``pause`` waits for so many seconds, or none, and returns False when the publisher is to stop.
+    The worker stays the active one meanwhile: an output calls it between requests that may take
+    seconds, and between tries. Raises Fenced where another worker took over.
+    """
+
+    pipeline: str
+    publisher: str
+    settings: PublishSettings
+    system: System
+    pause: Callable[[float], bool]
 
 
 class Output(Protocol):
@@ -23,13 +43,15 @@ class Output(Protocol):
     ``order``: the scope of the order that it keeps. ``record_bytes_max``: the largest value of an
     event that it takes; None: no limit of its own. ``keeps_position``: it keeps the position
     itself, together with the events: each is there once, whatever is killed. ``whole_only``: it is
-    settled at ends of transactions only.
+    settled at ends of transactions only. ``gathers_s``: it is settled no sooner, unless
+    ``batch_bytes_max`` came together, or the publisher stops.
     """
 
-    order: ClassVar[OrderScope]
+    order: OrderScope
     record_bytes_max: int | None
     keeps_position: bool
     whole_only: bool
+    gathers_s: float
 
     def open(self, logged: ChainPosition) -> ChainPosition:
         """Make ready to go on, and return behind which position: ``logged``, or that which the

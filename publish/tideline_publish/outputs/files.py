@@ -9,44 +9,35 @@ output is opened: each event is there once.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import BinaryIO, ClassVar
+from collections.abc import Sequence
+from io import FileIO
 
-import msgspec
-
-from tideline.contract.errors import CorruptData, Misconfigured, Unavailable
+from tideline.contract.errors import Misconfigured
 from tideline.contract.publishing import ChainPosition
-from tideline.settings.publish import FilesSettings
 from tideline_publish.events import ChangeEvent
-from tideline_publish.outputs.base import OrderScope
+from tideline_publish.outputs.base import OrderScope, OutputContext
+from tideline_publish.outputs.folders import disk_errors, sync_folder
+from tideline_publish.outputs.json_lines import cut_lines
 
 _SUFFIX = ".jsonl"
-
-
-class _Line(msgspec.Struct):
-    seq: int
-
-
-_LINE = msgspec.json.Decoder(_Line)
 
 
 class FilesOutput:
     """See `Output`."""
 
-    order: ClassVar[OrderScope] = OrderScope.ALL
-
-    def __init__(self, settings: FilesSettings, *, keyed: bool = False) -> None:
-        """Open nothing yet. ``keyed``: values do not show their key and sequence."""
+    def __init__(self, context: OutputContext) -> None:
+        settings = context.settings.files
         assert settings.folder is not None
+        self.order = OrderScope.ALL
         self.record_bytes_max: int | None = None
         self.keeps_position = False
         self.whole_only = False
-        self._line = _keyed if keyed else _plain
+        self.gathers_s = 0.0
+        self._context = context
+        self._line = _keyed if context.settings.format == "debezium" else _plain
         self._folder = settings.folder
         self._bytes_max = settings.file_bytes_max
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
 
     def open(self, logged: ChainPosition) -> ChainPosition:
         """See `Output`."""
@@ -65,16 +56,17 @@ class FilesOutput:
         """See `Output`."""
         if not events:
             return
-        with _disk(self._folder):
+        self._context.pause(0)  # One that comes back after a takeover must not write.
+        with disk_errors(self._folder):
             file = self._file or self._begun(events[0].seq)
-            file.write(b"\n".join(map(self._line, events)) + b"\n")
+            _write_all(file, b"\n".join(map(self._line, events)) + b"\n")
 
     def settle(self, position: ChainPosition) -> None:
         """See `Output`."""
         if self._file is None:
             return
-        with _disk(self._folder):
-            self._file.flush()
+        self._context.pause(0)
+        with disk_errors(self._folder):
             os.fsync(self._file.fileno())
             if self._file.tell() >= self._bytes_max:
                 self.close()
@@ -85,18 +77,25 @@ class FilesOutput:
             self._file.close()
             self._file = None
 
-    def _begun(self, seq: int) -> BinaryIO:
-        self._file = (self._folder / f"{seq:020d}{_SUFFIX}").open("ab")
-        _sync(self._folder)
+    def _begun(self, seq: int) -> FileIO:
+        # Without a buffer: closing would write what another worker has written since.
+        self._file = (self._folder / f"{seq:020d}{_SUFFIX}").open("ab", buffering=0)
+        sync_folder(self._folder)
         return self._file
 
     def _cut(self, seq: int) -> None:
         """Remove all events with sequences above ``seq``."""
         for path in sorted(self._folder.glob(f"*{_SUFFIX}"), reverse=True):
             if int(path.stem) <= seq:
-                _cut_file(path, seq)
+                cut_lines(path, seq)
                 return
             path.unlink()
+
+
+def _write_all(file: FileIO, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
 
 
 def _plain(event: ChangeEvent) -> bytes:
@@ -107,43 +106,3 @@ def _plain(event: ChangeEvent) -> bytes:
 def _keyed(event: ChangeEvent) -> bytes:
     key, value = event.key or b"null", event.value or b"null"
     return b'{"seq":%d,"key":%b,"value":%b}' % (event.seq, key, value)
-
-
-@contextmanager
-def _disk(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Unavailable(
-            f"the folder {folder} cannot be written: {error.strerror}",
-            hint="look at the disk: it may be full",
-        ) from None
-
-
-def _sync(folder: Path) -> None:
-    """Make a new file in ``folder`` outlive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _cut_file(path: Path, seq: int) -> None:
-    kept = 0
-    with path.open("r+b") as file:
-        for line in file:
-            if not line.endswith(b"\n") or _seq_of(line, path) > seq:
-                break
-            kept += len(line)
-        file.truncate(kept)
-        os.fsync(file.fileno())
-
-
-def _seq_of(line: bytes, path: Path) -> int:
-    try:
-        return _LINE.decode(line).seq
-    except msgspec.MsgspecError:
-        raise CorruptData(
-            f"{path} has a line that is no event", hint="move the file out of the folder"
-        ) from None

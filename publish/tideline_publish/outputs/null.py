@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from tideline.contract.publishing import ChainPosition
 from tideline_publish.events import ChangeEvent
@@ -13,12 +12,12 @@ from tideline_publish.outputs.base import OrderScope
 class NullOutput:
     """See `Output`."""
 
-    order: ClassVar[OrderScope] = OrderScope.ALL
-
     def __init__(self) -> None:
+        self.order = OrderScope.ALL
         self.record_bytes_max: int | None = None
         self.keeps_position = False
         self.whole_only = False
+        self.gathers_s = 0.0
         self.events = self.bytes = 0
 
     def open(self, logged: ChainPosition) -> ChainPosition:

@@ -4,28 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tideline.settings import PublishSettings
-from tideline_publish.outputs.base import Output
+from tideline.contract.errors import Misconfigured
+from tideline_publish.outputs.base import Output, OutputContext
 from tideline_publish.outputs.files import FilesOutput
 from tideline_publish.outputs.null import NullOutput
+from tideline_publish.outputs.parquet_files import ParquetOutput
 
-Pause = Callable[[float], object]
-OutputMaker = Callable[[str, str, PublishSettings, Pause], Output]
-"""Makes an output from the names of pipeline and publisher, the publisher's settings, and what
-waits for some seconds, or until the publisher is stopped."""
+OutputMaker = Callable[[OutputContext], Output]
 
 
-def _kafka(pipeline: str, publisher: str, settings: PublishSettings, pause: Pause) -> Output:
+def _files(context: OutputContext) -> Output:
+    if context.settings.files.format == "parquet":
+        return ParquetOutput(context)
+    return FilesOutput(context)
+
+
+def _kafka(context: OutputContext) -> Output:
     # heavy: only publishers to Kafka have its client
-    from tideline_publish.outputs.kafka.output import KafkaOutput
+    try:
+        from tideline_publish.outputs.kafka.output import KafkaOutput
+    except ModuleNotFoundError as error:
+        raise _not_installed("confluent-kafka", "kafka") from error
 
-    return KafkaOutput(pipeline, publisher, settings.kafka, pause)
+    return KafkaOutput(context)
+
+
+def _kinesis(context: OutputContext) -> Output:
+    # heavy: only publishers to Kinesis have its client
+    try:
+        from tideline_publish.outputs.kinesis.output import KinesisOutput
+    except ModuleNotFoundError as error:
+        raise _not_installed("botocore", "aws") from error
+
+    return KinesisOutput(context)
+
+
+def _redis(context: OutputContext) -> Output:
+    from tideline_publish.outputs.redis.output import RedisOutput
+
+    return RedisOutput(context.pipeline, context.publisher, context.settings.redis)
+
+
+def _webhook(context: OutputContext) -> Output:
+    # heavy: only publishers to an endpoint have its client
+    try:
+        from tideline_publish.outputs.webhook.output import WebhookOutput
+    except ModuleNotFoundError as error:
+        raise _not_installed("urllib3", "webhook") from error
+
+    return WebhookOutput(context)
+
+
+def _not_installed(package: str, extra: str) -> Misconfigured:
+    return Misconfigured(
+        f"this output needs the Python package {package}, which is not installed",
+        hint=f"pip install 'tideline-cdc[{extra}]'",
+    )
 
 
 OUTPUTS: Mapping[str, OutputMaker] = {
-    "files": lambda _pipeline, _publisher, settings, _pause: FilesOutput(
-        settings.files, keyed=settings.format != "json"
-    ),
+    "files": _files,
     "kafka": _kafka,
-    "null": lambda *_: NullOutput(),
+    "kinesis": _kinesis,
+    "null": lambda _: NullOutput(),
+    "redis": _redis,
+    "webhook": _webhook,
 }

@@ -13,7 +13,7 @@ from devtools.services.kafka import KafkaServer
 from tests.fixtures.capture import poll
 from tests.fixtures.parts import Row, Shaped, schema_of
 from tests.publish.outputs import KafkaCase
-from tests.publish.test_output import Rig
+from tests.publish.rig import Rig
 
 TABLE = "public.orders"
 LINES = [

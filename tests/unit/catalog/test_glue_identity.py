@@ -13,7 +13,7 @@ import pytest
 
 from devtools.services.http_service import HttpService, QuietHandler
 from tests.fixtures.aws_identities import INSTANCE, TOKEN, WEB, WEB_TOKEN, AwsIdentities
-from tideline.catalog import glue
+from tideline.aws_session import aws_session
 from tideline.catalog.glue import GlueCatalog
 from tideline.settings import make_settings
 
@@ -63,9 +63,9 @@ def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsIdentiti
     monkeypatch.setenv("AWS_REGION", "eu-north-1")
     with AwsIdentities() as made:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", made.endpoint)
-        glue._session.cache_clear()
+        aws_session.cache_clear()
         yield made
-    glue._session.cache_clear()
+    aws_session.cache_clear()
 
 
 def asked(warehouse: Mapping[str, Any]) -> tuple[str, str, str | None]:

@@ -22,6 +22,7 @@ VALUES: dict[str, dict[str, Any]] = {
 KEYS = {"access_key_id": "i", "secret_access_key_file": "/nowhere/secret"}
 
 ICEBERG = {"catalog": "jdbc", "url": "postgresql://h/d"}
+HOOK = {"url": "https://h/path"}
 UNITY = {"kind": "unity", "url": "https://u", "name": "main"}
 
 
@@ -53,6 +54,21 @@ def found(folder: Path, file_mode: int, secret_mode: int = 0o600, **sections: An
         {"warehouse": {"catalog": {**UNITY, "token": "canary"}}},
         {"merge": {"authenticate_secret": "canary"}},
         {"openlineage": {"api_key": "canary"}},
+        {"publish": {"e": {"output": "redis", "redis": {"password": "canary"}}}},
+        {"publish": {"e": {"output": "redis", "redis": {"url": "redis://:canary@h/0"}}}},
+        {"publish": {"e": {"output": "webhook", "webhook": {**HOOK, "secret": "canary"}}}},
+        {
+            "publish": {
+                "e": {
+                    "output": "kinesis",
+                    "kinesis": {
+                        "stream": "s",
+                        "access_key_id": "i",
+                        "secret_access_key": "canary",
+                    },
+                }
+            }
+        },
     ],
 )
 def test_settings_with_a_secret_in_them(tmp_path: Path, secret: dict[str, Any]) -> None:
@@ -98,6 +114,27 @@ def test_files_of_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert found(tmp_path, 0o644, 0o644, **sections) == reported
     monkeypatch.setattr(modes, "_MOUNTED", (str(tmp_path),))
     assert found(tmp_path, 0o644, 0o444, **sections) == [], "an engine's mount has a mode for all"
+
+
+def test_files_of_publishers_secrets(tmp_path: Path) -> None:
+    hook, keys = tmp_path / "hook.secret", tmp_path / "keys.secret"
+    for file in (hook, keys):
+        file.write_text("canary")
+    kinesis = {"stream": "s", "access_key_id": "i", "secret_access_key_file": str(keys)}
+    publish = {
+        "a": {"output": "webhook", "webhook": {**HOOK, "secret_file": str(hook)}},
+        "b": {"output": "kinesis", "kinesis": kinesis},
+        "c": {"output": "redis", "redis": {"password_file": str(hook)}},
+    }
+    assert found(tmp_path, 0o644, 0o640, publish=publish) == []
+    assert found(tmp_path, 0o644, 0o644, publish=publish) == [
+        f"everybody on this machine may read publish.{name}"
+        for name in (
+            "a.webhook.secret_file",
+            "b.kinesis.secret_access_key_file",
+            "c.redis.password_file",
+        )
+    ]
 
 
 def test_every_secret_is_known() -> None:

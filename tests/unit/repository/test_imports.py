@@ -101,9 +101,8 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.settings.reference": frozenset({"sys"}),
     # Drivers.
     "tideline.aws_profile": frozenset({"botocore.exceptions", "botocore.session"}),
-    "tideline.catalog.glue": frozenset(
-        {"botocore.config", "botocore.exceptions", "botocore.session"}
-    ),
+    "tideline.aws_session": frozenset({"botocore.session"}),
+    "tideline.catalog.glue": frozenset({"botocore.config", "botocore.exceptions"}),
     "tideline.catalog.hive": frozenset({"logging", "pymetastore.hive_metastore", "thrift"}),
     "tideline.catalog.unity": frozenset({"http.client", "ssl", "urllib.error", "urllib.request"}),
     "tideline.redis_client": frozenset({"pathlib", "redis", "ssl"}),
@@ -164,11 +163,22 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.planner.runs": POOL | {"time"},
     "tideline.control.reservation": frozenset({"threading", "time"}),
     "tideline_publish.app": frozenset({"socket"}),
-    "tideline_publish.outputs.files": frozenset({"os", "pathlib"}),
+    "tideline_publish.outputs.files": frozenset({"os"}),
+    "tideline_publish.outputs.folders": frozenset({"os", "pathlib"}),
+    "tideline_publish.outputs.json_lines": frozenset({"os", "pathlib"}),
+    "tideline_publish.outputs.parquet_files": frozenset({"os", "pathlib", "shutil"}),
+    "tideline_publish.outputs.webhook.client": frozenset({"email.utils", "ssl", "urllib3"}),
+    "tideline_publish.outputs.webhook.dead_letters": frozenset({"os", "pathlib"}),
     "tideline_publish.outputs.kafka.errors": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kafka.output": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kafka.positions": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kafka.topics": frozenset({"confluent_kafka"}),
+    "tideline_publish.outputs.kinesis.client": frozenset(
+        {"botocore.config", "botocore.exceptions"}
+    ),
+    "tideline_publish.outputs.redis.output": frozenset({"redis"}),
+    "tideline_publish.outputs.redis.script": frozenset({"redis"}),
+    "tideline_publish.outputs.redis.streams": frozenset({"redis"}),
     # The worker's edge; inside of it is the core.
     "tideline_capture.app": frozenset({"redis", "socket", "sys"}),
     "tideline_capture.metrics": frozenset({"os", "prometheus_client", "socket"}),

@@ -7,9 +7,9 @@ earlier one, so that each event is there once for consumers that read what is co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -17,32 +17,25 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.publishing import ChainPosition
 from tideline.contract.schema import parse_table
-from tideline.settings.publish import KafkaSettings
 from tideline_publish.events import TRUNCATED, ChangeEvent
-from tideline_publish.outputs.base import OrderScope
+from tideline_publish.outputs.base import OrderScope, OutputContext
 from tideline_publish.outputs.kafka.client import ANSWER_S, client_settings
 from tideline_publish.outputs.kafka.errors import TOO_LARGE, asking, explained
-from tideline_publish.outputs.kafka.names import topic_of
 from tideline_publish.outputs.kafka.positions import committed_position
 from tideline_publish.outputs.kafka.topics import ensure_topic
+from tideline_publish.outputs.names import name_of
 
 ABORT_S = 5.0
+_NAME_MAX = 249
 Headers = list[tuple[str, str | bytes | None]]
 
 
 class KafkaOutput:
     """See `Output`."""
 
-    order: ClassVar[OrderScope] = OrderScope.KEY
-
-    def __init__(
-        self,
-        pipeline: str,
-        publisher: str,
-        settings: KafkaSettings,
-        pause: Callable[[float], object],
-    ) -> None:
-        self._pause = pause
+    def __init__(self, context: OutputContext) -> None:
+        pipeline, publisher, settings = context.pipeline, context.publisher, context.settings.kafka
+        self._pause = context.pause
         self._name = f"{pipeline}.{publisher}"
         self._pipeline = pipeline
         self._settings = settings
@@ -50,9 +43,11 @@ class KafkaOutput:
         self._topics: dict[str, tuple[str, int]] = {}
         self._begun = False
         self._failure: KafkaError | None = None
+        self.order = OrderScope.KEY
         self.record_bytes_max: int | None = settings.record_bytes_max
         self.keeps_position = settings.transactions
         self.whole_only = settings.transactions
+        self.gathers_s = 0.0
 
     def open(self, logged: ChainPosition) -> ChainPosition:
         """See `Output`."""
@@ -148,7 +143,13 @@ class KafkaOutput:
     def _topic(self, table: str) -> tuple[str, int]:
         """Return the topic of a table, and its number of partitions."""
         if table not in self._topics:
-            topic = topic_of(self._settings.topic, self._pipeline, parse_table(table))
+            topic = name_of(
+                self._settings.topic,
+                self._pipeline,
+                parse_table(table),
+                setting="kafka.topic",
+                chars_max=_NAME_MAX,
+            )
             self._topics[table] = topic, ensure_topic(self._settings, self._pause, topic)
         return self._topics[table]
 

@@ -1,0 +1,1 @@
+"""Kinesis as an output."""

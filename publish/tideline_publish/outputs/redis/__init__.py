@@ -1,0 +1,1 @@
+"""Redis Streams as an output."""

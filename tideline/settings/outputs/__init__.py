@@ -1,0 +1,1 @@
+"""The settings of outputs, each with its own section."""
