@@ -180,6 +180,8 @@ class Script:
             return
         casts = []
         for one in columns.elements:
+            if not one.HasField("ast_column_definition_node"):  # The primary key.
+                continue
             column = one.ast_column_definition_node
             name, kind = self._text(column.name), self._text(column.schema)
             if "OPTIONS" in kind.upper():

@@ -14,7 +14,13 @@ from tests.fixtures.installed import IMPORT_ALL, build, environment
 
 pytestmark = pytest.mark.timeout(1_800)
 
-PACKAGES = ("tideline", "tideline_capture", "tideline_console", "tideline_spark")
+PACKAGES = (
+    "tideline",
+    "tideline_capture",
+    "tideline_console",
+    "tideline_publish",
+    "tideline_spark",
+)
 LISTED = """
 from importlib.metadata import distributions
 print(*(one.metadata["Name"].lower() for one in distributions()))
@@ -91,7 +97,8 @@ def test_the_bare_install_has_contract_settings_and_command(wheels: Wheels, tmp_
 @pytest.mark.long
 def test_every_module_imports_where_all_extras_are(wheels: Wheels, tmp_path: Path) -> None:
     programs = environment(
-        wheels.folder / "full", f"{wheels.core}[postgres,mysql,planner,spark,lineage,aws,hive]"
+        wheels.folder / "full",
+        f"{wheels.core}[postgres,mysql,planner,spark,lineage,aws,hive,bigquery,kafka]",
     )
     done = run(programs / "python", "-c", IMPORT_ALL, *PACKAGES)
     assert done.returncode == 0 and modules(done.stdout) > 300, done.stderr
