@@ -1,4 +1,5 @@
-"""Counts events and keeps none: for measuring, and for trying out a selection."""
+"""Keeps no event, which the log of positions counts: for measuring, and for trying out a
+selection."""
 
 from __future__ import annotations
 
@@ -19,7 +20,6 @@ class NullOutput:
         self.record_bytes_max: int | None = None
         self.keeps_position = False
         self.whole_only = False
-        self.events = self.bytes = 0
 
     def open(self, logged: ChainPosition) -> ChainPosition:
         """See `Output`."""
@@ -27,8 +27,6 @@ class NullOutput:
 
     def write(self, events: Sequence[ChangeEvent]) -> None:
         """See `Output`."""
-        self.events += len(events)
-        self.bytes += sum(len(event.value) for event in events)
 
     def settle(self, position: ChainPosition) -> None:
         """See `Output`."""
