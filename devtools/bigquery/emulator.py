@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import urllib.error
 import urllib.request
 import uuid
@@ -16,10 +17,12 @@ _PREFIXES = ("Query execution failed: ", "Invalid Input Error: ")
 
 
 class Emulator:
-    """The emulator at ``endpoint``."""
+    """The emulator at ``endpoint``, one request after another: it has one connection to its
+    database, and of two queries at once one may be answered with the rows of the other."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
+        self._one_request = threading.Lock()
 
     def send(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """Return the status and the body of the answer to a request."""
@@ -28,7 +31,7 @@ class Emulator:
             self._endpoint + path, data=body, headers=headers, method=method
         )
         try:
-            with urllib.request.urlopen(request) as answer:
+            with self._one_request, urllib.request.urlopen(request) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             with error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tideline.contract.publishing import ChainPosition
 from tideline.programs.points import OnPoint, pass_by
 from tideline.settings import PublishSettings
@@ -15,14 +13,6 @@ from tideline_publish.outputs.base import Output
 
 LOGGED_EVERY_S = 1.0
 """The log of positions grows no faster: behind a position that only it has, events come again."""
-
-
-@dataclass(slots=True)
-class Published:
-    """Counts of a publisher's run."""
-
-    events: int = 0
-    bytes: int = 0
 
 
 class Publisher:
@@ -48,7 +38,6 @@ class Publisher:
         self._settled = feed.position
         self._settled_at = system.monotonic()
         self._waiting_bytes = self._waiting_events = self._unlogged = 0
-        self.published = Published()
 
     def run(self, until_idle_s: float | None) -> None:
         """Publish until it is stopped, or for ``until_idle_s`` found nothing; all that was written
@@ -87,13 +76,10 @@ class Publisher:
 
     def _write(self, batch: EventBatch) -> bool:
         self._output.write(batch.events)
-        size = sum(event.size for event in batch.events)
-        self._waiting_bytes += size
+        self._waiting_bytes += sum(event.size for event in batch.events)
         self._waiting_events += len(batch.events)
         if batch.events:
             self._on_point("after-write")
-        self.published.events += len(batch.events)
-        self.published.bytes += size
         return bool(batch.events)
 
     def _is_due(self, batch: EventBatch) -> bool:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -403,3 +405,29 @@ def test_what_the_stand_in_does_not_know_is_refused(orders: Dataset) -> None:
         list(orders.client.list_jobs())
     with pytest.raises(exceptions.MethodNotImplemented, match="other formats than PARQUET"):
         load(orders, {"id": [5]}, "orders", source_format="CSV")
+
+
+def test_rows_are_listed_while_jobs_run(orders: Dataset) -> None:
+    """Its emulator has one connection to its database, and lists rows in a thread: of two requests
+    at once one could be answered with what the other found, or not at all."""
+    table = f"{orders.front.client().project}.{orders.name}.orders"
+    over = threading.Event()
+
+    def list_rows() -> int:
+        client, count = orders.front.client(), 0
+        while not over.is_set():
+            assert sorted(tuple(row) for row in client.list_rows(table)) == BEFORE
+            count += 1
+        return count
+
+    with ThreadPoolExecutor() as pool:
+        listed = [pool.submit(list_rows) for _ in range(2)]
+        try:
+            for number in range(40):
+                run(
+                    orders, f"CREATE OR REPLACE TABLE {{d}}.made AS SELECT {number} AS number"
+                ).result()
+                assert orders.rows("SELECT number FROM {d}.made") == [(number,)]
+        finally:
+            over.set()
+        assert all(one.result() for one in listed)

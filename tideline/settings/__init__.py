@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, ValidationInfo, create_model, field_validator
+from pydantic import ValidationError, ValidationInfo, create_model, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -26,10 +26,10 @@ from tideline.contract.errors import Misconfigured
 from tideline.contract.layout import table_path
 from tideline.contract.patterns import check_patterns
 from tideline.contract.schema import TableId
-from tideline.settings.base import Effect, Section
+from tideline.settings.base import Effect, Name, Section
 from tideline.settings.maintenance import Maintain, Openlineage, Slo
 from tideline.settings.nearest import nearest_key
-from tideline.settings.publish import PublisherName, PublishSettings
+from tideline.settings.publish import PublishSettings
 from tideline.settings.sections import Capture, Control, Merge, Retention, Store, Warehouse
 from tideline.settings.source import SourceSettings, source_model
 from tideline.settings.source_kinds import own_sections
@@ -75,7 +75,7 @@ class Settings(BaseSettings):
         use_attribute_docstrings=True,
     )
 
-    pipeline: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"), Effect.RESTART]
+    pipeline: Annotated[Name, Effect.RESTART]
     """The name of the pipeline: of its folder in the store, and of what it makes at the source."""
     source: SourceSettings
     store: Store
@@ -89,7 +89,7 @@ class Settings(BaseSettings):
     maintain: Maintain = Maintain()
     tables: Mapping[str, TableSettings] = {}
     """Entries by shell pattern over ``schema.table``. Later entries win over earlier ones."""
-    publish: Mapping[PublisherName, PublishSettings] = {}
+    publish: Mapping[Name, PublishSettings] = {}
     """Publishers by name."""
 
     @field_validator("tables")

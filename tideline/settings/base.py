@@ -8,6 +8,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 MiB = 1024 * 1024
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
+"""A name that is a folder's in the store, too."""
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Days = Annotated[float, Field(ge=1 / 24, le=36_500)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]

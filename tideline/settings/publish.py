@@ -21,8 +21,6 @@ OutputName = Literal["files", "kafka", "kinesis", "null", "redis", "webhook"]
 FormatName = Literal["json", "cloudevents", "debezium"]
 """The forms of events (`tideline_publish.formats.registry`)."""
 Operation = Literal["c", "u", "d", "r", "t"]
-_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
-PublisherName = Annotated[str, Field(pattern=_PATTERN)]
 START = r"^(beginning|now|sequence:[0-9]{1,19}|manifest:[0-9]{1,19}|time:[0-9T:.+Z-]{10,40})$"
 _TOPIC = r"^([A-Za-z0-9._-]|\{pipeline\}|\{schema\}|\{table\})+$"
 

@@ -1,4 +1,5 @@
-"""Counts events and keeps none: for measuring, and for trying out a selection."""
+"""Keeps no event, which the log of positions counts: for measuring, and for trying out a
+selection."""
 
 from __future__ import annotations
 
@@ -18,7 +19,6 @@ class NullOutput:
         self.keeps_position = False
         self.whole_only = False
         self.gathers_s = 0.0
-        self.events = self.bytes = 0
 
     def open(self, logged: ChainPosition) -> ChainPosition:
         """See `Output`."""
@@ -26,8 +26,6 @@ class NullOutput:
 
     def write(self, events: Sequence[ChangeEvent]) -> None:
         """See `Output`."""
-        self.events += len(events)
-        self.bytes += sum(event.size for event in events)
 
     def settle(self, position: ChainPosition) -> None:
         """See `Output`."""

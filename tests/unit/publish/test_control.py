@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.fixtures.parts import HEARTBEAT_US, History, Row, Shaped, schema_of
-from tests.fixtures.publishing import NAME
+from tests.fixtures.parts import HEARTBEAT_US, History
+from tests.fixtures.publishing import NAME, history_of_pairs
 from tideline.contract.errors import Fenced, Misconfigured
 from tideline.contract.publishing import ChainPosition, PublisherEntry
 from tideline.planner.publisher_status import PublisherState, PublisherStatus, publisher_statuses
@@ -22,11 +22,7 @@ T = "public.t"
 
 @pytest.fixture
 def history(tmp_path: Path) -> History:
-    found = History(tmp_path)
-    found.commit(Shaped(schema_of(T, {"id": "int32"}, ["id"])))
-    for number in range(2, 6):
-        found.commit(*(Row(T, "c", {"id": number * 10 + at}) for at in range(2)))
-    return found
+    return history_of_pairs(tmp_path)
 
 
 @pytest.fixture

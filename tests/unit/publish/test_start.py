@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.parts import HEARTBEAT_US, History, Row, Shaped, schema_of
-from tests.fixtures.publishing import orders, published
+from tests.fixtures.parts import HEARTBEAT_US, History
+from tests.fixtures.publishing import history_of_pairs, orders, published
 from tests.support.each import each
 from tideline.contract.errors import Misconfigured
 from tideline_publish.start import StartPlace
@@ -18,12 +18,7 @@ T = "public.t"
 
 @pytest.fixture
 def history(tmp_path: Path) -> History:
-    """Sequence 1 is the schema; manifest n has two changes, up to 2n - 1."""
-    found = History(tmp_path)
-    found.commit(Shaped(schema_of(T, {"id": "int32"}, ["id"])))
-    for number in range(2, 6):
-        found.commit(*(Row(T, "c", {"id": number * 10 + at}) for at in range(2)))
-    return found
+    return history_of_pairs(tmp_path)
 
 
 def behind(history: History, text: str) -> list[int]:

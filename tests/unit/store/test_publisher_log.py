@@ -42,6 +42,7 @@ def test_the_newest_entry_is_found(store: ObjectStore) -> None:
 def test_appending_the_same_again_is_no_conflict(store: ObjectStore) -> None:
     log_of(store).append(FIRST)
     log_of(store).append(FIRST)
+    assert log_of(store).newest() == FIRST
 
 
 def test_of_two_workers_the_second_is_fenced(store: ObjectStore) -> None:
