@@ -81,11 +81,21 @@ class PublisherLead:
         newest = self._positions.newest()
         return newest is not None and newest.by_operator
 
-    def append(self, position: ChainPosition, *, events: int = 0, released: bool = False) -> None:
-        """Append ``position`` to the log, with ``events`` more that are published; raises like it,
-        Fenced where another worker has it."""
+    def append(
+        self,
+        position: ChainPosition,
+        *,
+        events: int = 0,
+        released: bool = False,
+        dead_letters: int | None = None,
+    ) -> None:
+        """Append ``position`` to the log, with ``events`` more that are published, and the number
+        of ``dead_letters`` (None: as it was); raises like it, Fenced where another worker has
+        it."""
         before = self.entry
         number, known = (1, 0) if before is None else (before.number + 1, before.events)
+        if dead_letters is None:
+            dead_letters = 0 if before is None else before.dead_letters
         entry = PublisherEntry(
             self._positions.publisher,
             number,
@@ -94,6 +104,7 @@ class PublisherLead:
             self._system.wall_us(),
             released,
             known + events,
+            dead_letters=dead_letters,
         )
         self._positions.append(entry)
         self.entry = entry

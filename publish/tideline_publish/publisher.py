@@ -106,6 +106,7 @@ class Publisher:
             self._log()
 
     def _log(self) -> None:
-        self._lead.append(self._settled, events=self._unlogged)
+        letters = self._output.dead_letters
+        self._lead.append(self._settled, events=self._unlogged, dead_letters=letters)
         self._unlogged = 0
         self._on_point("after-log")

@@ -29,7 +29,7 @@ class Rig:
         self.history = History(root)
         shapes = [schema_of(one, {"id": "int32", "note": "string"}, ["id"]) for one in TABLES]
         self.history.commit(*map(Shaped, shapes))
-        self.config = config_of(self.history, **QUICK, **output.settings(), **publisher)
+        self.config = config_of(self.history, **{**QUICK, **output.settings(), **publisher})
         self._root = root
         self._positions = PublisherLog(self.history.store, self.history.settings.pipeline, NAME)
 

@@ -236,6 +236,21 @@ def test_dead_letters_behind_the_position_are_taken_back(
     assert [one["seq"] for one in letters(tmp_path)] == [1]
 
 
+def test_dead_letters_are_in_the_log_of_positions_also_of_a_later_worker(
+    server: WebhookServer, tmp_path: Path
+) -> None:
+    """Where status reads them."""
+    case, dead = WebhookCase(server), {"on_refused": "dead_letter", "dead_letter_folder": tmp_path}
+    server.answer = refuse(3, 8)
+    hook = {**case.settings()["webhook"], **{name: str(one) for name, one in dead.items()}}
+    rig = Rig(tmp_path, case, webhook=hook)
+    rig.commit(2)
+    for _ in range(2):
+        rig.publish()
+        assert rig.entry().dead_letters == 2
+        rig.commit(1)
+
+
 @pytest.mark.parametrize("status", [301, 307, 401, 403, 404, 410])
 def test_what_is_about_the_endpoint_puts_nothing_aside(
     opened: Opened, server: WebhookServer, tmp_path: Path, status: int

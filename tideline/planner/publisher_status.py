@@ -33,7 +33,8 @@ class PublisherStatus(msgspec.Struct, frozen=True):
     """A publisher. ``seq``: all changes up to it are published; ``waiting``: how many are captured
     behind it. ``lag_s``: the age of what is published, by this machine's clock, as a table's.
     ``events``: published in its life; ``per_s``: lately. ``writer`` logged last, at
-    ``logged_at_us``. What is not known is None."""
+    ``logged_at_us``. ``dead_letters``: events that its output put aside, because the receiver
+    refused them. What is not known is None."""
 
     name: str
     output: str
@@ -45,6 +46,7 @@ class PublisherStatus(msgspec.Struct, frozen=True):
     per_s: float | None = None
     writer: str | None = None
     logged_at_us: int | None = None
+    dead_letters: int = 0
 
 
 def publisher_statuses(
@@ -71,6 +73,7 @@ def publisher_statuses(
             _rate(log, entry),
             entry.writer,
             entry.written_at_us,
+            entry.dead_letters,
         )
 
 

@@ -77,10 +77,12 @@ def _publishers(gauge: Callable[..., Gauge], status: Status) -> None:
     events = gauge("publisher_events", "Events published in its life", "publisher")
     waiting = gauge("publisher_waiting_changes", "Changes behind its position", "publisher")
     lag = gauge("publisher_lag_seconds", "How old what is published is", "publisher")
+    letters = gauge("publisher_dead_letters", "Events that were refused and put aside", "publisher")
     for one in status.publishers:
         labels = (status.pipeline, one.name)
         up.labels(*labels).set(one.state is PublisherState.PUBLISHING)
         events.labels(*labels).set(one.events)
+        letters.labels(*labels).set(one.dead_letters)
         if one.waiting is not None:
             waiting.labels(*labels).set(one.waiting)
         if one.lag_s is not None:

@@ -99,6 +99,12 @@ def _print_publishers(status: Status) -> None:
                 for one in status.publishers
             ),
         )
+    for one in status.publishers:
+        if one.dead_letters:
+            say(
+                f"{one.name}: {one.dead_letters} changes were refused and are in its dead letters"
+                " (docs/PUBLISHING.md#webhooks)"
+            )
 
 
 def _print_workers(status: Status) -> None:

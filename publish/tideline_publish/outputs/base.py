@@ -43,8 +43,9 @@ class Output(Protocol):
     ``order``: the scope of the order that it keeps. ``record_bytes_max``: the largest value of an
     event that it takes; None: no limit of its own. ``keeps_position``: it keeps the position
     itself, together with the events: each is there once, whatever is killed. ``whole_only``: it is
-    settled at ends of transactions only. ``gathers_s``: it is settled no sooner, unless
-    ``batch_bytes_max`` came together, or the publisher stops.
+    settled at ends of transactions only. ``dead_letters``: how many events it has put aside, that
+    the receiver refused, up to the position that it was opened at and since. ``gathers_s``: it is
+    settled no sooner, unless ``batch_bytes_max`` came together, or the publisher stops.
     """
 
     order: OrderScope
@@ -52,6 +53,9 @@ class Output(Protocol):
     keeps_position: bool
     whole_only: bool
     gathers_s: float
+
+    @property
+    def dead_letters(self) -> int: ...
 
     def open(self, logged: ChainPosition) -> ChainPosition:
         """Make ready to go on, and return behind which position: ``logged``, or that which the

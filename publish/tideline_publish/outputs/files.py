@@ -33,6 +33,7 @@ class FilesOutput:
         self.keeps_position = False
         self.whole_only = False
         self.gathers_s = 0.0
+        self.dead_letters = 0
         self._context = context
         self._line = _keyed if context.settings.format == "debezium" else _plain
         self._folder = settings.folder

@@ -63,6 +63,7 @@ class ParquetOutput:
         self.keeps_position = False
         self.whole_only = False
         self.gathers_s = settings.file_age_s
+        self.dead_letters = 0
 
     def open(self, logged: ChainPosition) -> ChainPosition:
         """See `Output`."""

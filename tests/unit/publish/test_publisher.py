@@ -54,7 +54,7 @@ class Lead:
     def silent_s(self) -> float:
         return self._clock.now - self._at
 
-    def append(self, position: ChainPosition, *, events: int = 0) -> None:
+    def append(self, position: ChainPosition, *, events: int = 0, dead_letters: int = 0) -> None:
         self.silences.append(self.silent_s)
         self._at = self._clock.now
         self.entry = PublisherEntry("events", self.entry.number + 1, "me", position, 0)

@@ -48,6 +48,7 @@ class KafkaOutput:
         self.keeps_position = settings.transactions
         self.whole_only = settings.transactions
         self.gathers_s = 0.0
+        self.dead_letters = 0
 
     def open(self, logged: ChainPosition) -> ChainPosition:
         """See `Output`."""

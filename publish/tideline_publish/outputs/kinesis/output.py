@@ -34,6 +34,7 @@ class KinesisOutput:
         self.keeps_position = False
         self.whole_only = False
         self.gathers_s = 0.0
+        self.dead_letters = 0
 
     def open(self, logged: ChainPosition) -> ChainPosition:
         """See `Output`."""

@@ -57,6 +57,7 @@ class RedisOutput:
         self.keeps_position = True
         self.whole_only = False
         self.gathers_s = 0.0
+        self.dead_letters = 0
 
     def open(self, logged: ChainPosition) -> ChainPosition:
         """See `Output`."""

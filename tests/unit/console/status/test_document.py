@@ -331,7 +331,17 @@ def golden() -> dict[str, Status]:
         ),
         publishers=(
             PublisherStatus(
-                "events", "kafka", PublisherState.PUBLISHING, 880, 20, 1.5, 860, 12.5, "vm-2", NOW
+                "events",
+                "kafka",
+                PublisherState.PUBLISHING,
+                880,
+                20,
+                1.5,
+                860,
+                12.5,
+                "vm-2",
+                NOW,
+                2,
             ),
         ),
         worker=WorkerState.LIVE,
