@@ -3,7 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
-LINT_PATHS := $(wildcard tideline capture publish spark_jobs console plugins dags devtools tests)
+LINT_PATHS := $(wildcard tideline capture publish spark_jobs console plugins dags devtools examples tests)
 
 # Where it is set, every process compiles all it imports again: Airflow starts twice as slowly.
 unexport PYTHONDONTWRITEBYTECODE

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from devtools.services.kafka import KafkaServer
+from devtools.services.kinesis import KinesisServer
 from tests.publish.outputs import (
     FilesCase,
     KafkaCase,
@@ -18,7 +19,6 @@ from tests.publish.outputs import (
     RedisCase,
     WebhookCase,
 )
-from tests.support.kinesis_server import KinesisServer
 from tests.support.webhook_server import WebhookServer
 
 

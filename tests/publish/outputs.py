@@ -15,9 +15,9 @@ import redis
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from devtools.services.kafka import KafkaServer
+from devtools.services.kinesis import REGION, THROTTLED, KinesisServer
 from devtools.services.valkey import ValkeyServer
 from tests.fixtures.publishing import Read
-from tests.support.kinesis_server import REGION, THROTTLED, KinesisServer
 from tests.support.webhook_server import SECRET, WebhookServer
 
 Pair = tuple[Any, Any]

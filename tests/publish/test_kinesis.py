@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.support.kinesis_server import REGION, THROTTLED, UNANSWERED, KinesisServer
+from devtools.services.kinesis import REGION, THROTTLED, UNANSWERED, KinesisServer
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.publishing import ChainPosition
 from tideline.settings import PublishSettings

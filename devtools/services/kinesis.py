@@ -1,4 +1,5 @@
-"""Kinesis for tests: moto behind a real HTTP server, which fails as moto never does."""
+"""Kinesis for tests and examples: moto behind a real HTTP server, which fails as moto never
+does."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ class KinesisServer:
         closed.starting_hash = closed.ending_hash = -1
 
     def records(self, stream: str) -> list[dict[str, Any]]:
-        """All records, those of a shard in their order, and after those of its parents."""
+        """Return all records, those of a shard in their order, and after those of its parents."""
         found = []
         for shard in self.call("ListShards", StreamName=stream)["Shards"]:
             place = self.call(

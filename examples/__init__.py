@@ -1,0 +1,1 @@
+"""Programs that use change events, each with servers of its own: `python -m examples.NAME`."""

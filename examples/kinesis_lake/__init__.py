@@ -1,0 +1,1 @@
+"""A lake: events through Kinesis, into Parquet files by day."""

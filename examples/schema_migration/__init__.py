@@ -1,0 +1,1 @@
+"""A table moves to another place and another shape while it is written."""
