@@ -59,10 +59,17 @@ def check_control(settings: Settings) -> list[Finding]:
     return [ok("control", "the queue answers")]
 
 
-def check_control_tls(settings: Settings) -> Iterator[Finding]:
-    """Check by the settings alone."""
-    if doubt := redis_doubt(settings.control.url.get_secret_value()):
+def check_redis_tls(settings: Settings) -> Iterator[Finding]:
+    """Check the queue and the publishers' servers, by the settings alone."""
+    if doubt := redis_doubt(settings.control.url.get_secret_value(), "control.url"):
         yield warning("control_encryption", f"the queue's connection {doubt[0]}", doubt[1])
+    for name, publisher in sorted(settings.publish.items()):
+        if publisher.output != "redis":
+            continue
+        key = f"publish.{name}.redis.url"
+        if doubt := redis_doubt(publisher.redis.url.get_secret_value(), key):
+            text = f"the connection of publisher {name}, with the rows, {doubt[0]}"
+            yield warning("publish_encryption", text, doubt[1])
 
 
 def check_cluster(settings: Settings, master: str) -> Iterator[Finding]:

@@ -21,8 +21,8 @@ from tideline_console.checks import (
     attempt,
     check_cluster,
     check_control,
-    check_control_tls,
     check_java,
+    check_redis_tls,
     check_store,
     check_store_tls,
     check_warehouse,
@@ -52,7 +52,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield from attempt("store", lambda: check_store(settings))
     yield from check_store_tls(settings)
     yield from map(_without_queue, attempt("control", lambda: check_control(settings)))
-    yield from check_control_tls(settings)
+    yield from check_redis_tls(settings)
     yield from attempt("warehouse", lambda: check_warehouse(settings))
     yield from attempt("layout", lambda: check_layouts(settings), grave=False)
     yield from check_catalog(settings)

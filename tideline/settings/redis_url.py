@@ -36,17 +36,17 @@ def redis_files(url: str) -> Mapping[str, str]:
     return {name: query[name] for name in _FILES if name in query}
 
 
-def redis_doubt(url: str) -> tuple[str, str] | None:
-    """Return the doubt about the server at ``url``, and its remedy; None where traffic stays on
-    this machine, or the server is verified."""
+def redis_doubt(url: str, key: str) -> tuple[str, str] | None:
+    """Return the doubt about the server at ``url``, which the setting ``key`` has, and its remedy;
+    None where traffic stays on this machine, or the server is verified."""
     parts = split_url(url)
     if parts.scheme == "unix" or is_loopback(parts.hostname or "localhost"):
         return None
     if parts.scheme == "redis":
-        return "is not encrypted", "write rediss:// in control.url, with a server that has TLS"
+        return "is not encrypted", f"write rediss:// in {key}, with a server that has TLS"
     query = query_of(parts)
     verified = query.get("ssl_cert_reqs", "required") == "required"
     if verified and query.get("ssl_check_hostname", "true").lower() in _YES:
         return None
-    fix = "take ssl_cert_reqs and ssl_check_hostname out of control.url; ssl_ca_certs=/path/to/ca"
+    fix = f"take ssl_cert_reqs and ssl_check_hostname out of {key}; ssl_ca_certs=/path/to/ca"
     return "is not verified: who answers may be another", f"{fix}.pem names its authority"

@@ -224,7 +224,7 @@ def _print_freshness(status: Status) -> None:
 def _why_late(table: TableStatus, late: Lateness) -> str:
     """Return the reason, unless it was just printed with the table's state."""
     if table.state is not TableStage.ACTIVE and table.reason and table.reason in late.reason:
-        return f"it is {table.state.value}, as said above"
+        return f"the table is {table.state.value}: see above"
     return late.reason if late.hint is None else f"{late.reason}; {late.hint}"
 
 

@@ -16,7 +16,7 @@ from tideline_console import checks
 from tideline_console.checks import (
     check_cluster,
     check_control,
-    check_control_tls,
+    check_redis_tls,
     check_store,
     check_store_tls,
     check_warehouse,
@@ -59,7 +59,11 @@ def test_the_queue(url: str, warned: bool, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(checks, "ControlClient", Answers)
     asked = settings(control={"url": url})
     expected = [("control", "ok")] + [("control_encryption", "warning")] * warned
-    assert names([*check_control(asked), *check_control_tls(asked)]) == expected
+    assert names([*check_control(asked), *check_redis_tls(asked)]) == expected
+    events = {"output": "redis", "redis": {"url": url}}
+    (*_, of_publisher) = (None, *check_redis_tls(settings(publish={"events": events})))
+    assert (of_publisher is not None) == warned
+    assert of_publisher is None or "publish.events.redis.url" in str(of_publisher.fix)
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_status_says_that_a_table_waits_for_a_decision(
     show_status(history.settings, as_json=False)
     reported = capsys.readouterr().out
     assert "set on_change.rename to apply or ignore" in reported
-    assert f"{T} is late by table: it is schema-blocked, as said above" in reported
+    assert f"{T} is late by table: the table is schema-blocked: see above" in reported
     assert (reported.count("was renamed to 'b'"), "quarantined" in reported) == (1, False)
     react(history, rename="apply")
     assert read_status(history.settings).tables[0].state is TableStage.ACTIVE

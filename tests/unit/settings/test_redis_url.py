@@ -65,5 +65,5 @@ def test_what_a_url_of_the_queue_refuses(url: str, reason: str) -> None:
 )
 def test_who_could_read_along_at_the_queue(url: str, doubt: str | None) -> None:
     Control(url=SecretStr(url))
-    found = redis_doubt(url)
+    found = redis_doubt(url, "control.url")
     assert (found is None) if doubt is None else (found is not None and doubt in found[0])

@@ -111,13 +111,13 @@ def check_names(schema: types.StructType) -> None:
         if refused or name.upper().startswith(_RESERVED):
             raise Misconfigured(
                 f"BigQuery has no columns of the name {name!r}",
-                hint="rename the column at the source, or leave it out (source.columns)",
+                hint="rename it at the source, or set another format for its table",
             )
         twin = seen.setdefault(name.lower(), name)
         if twin != name:
             raise Misconfigured(
                 f"columns {twin!r} and {name!r} differ by case only, which BigQuery does not have",
-                hint="rename one at the source, or leave it out (source.columns)",
+                hint="rename one at the source, or set another format for their table",
             )
 
 
