@@ -56,8 +56,8 @@ class DebeziumServer(LoopbackServer):
     """One connector at the Kafka at ``kafka``, whose records are JSON with schemas.
 
     ``settings`` are the connector's, and may name another one of Kafka Connect's instead
-    (``connector.class``); its offsets stay in ``directory``. ``java`` are options of its Java: those
-    that it has by default start soon, and are slow with much.
+    (``connector.class``); its offsets stay in ``directory``. ``java`` are options of its Java: the
+    default ones have it start soon, and slow with much.
     """
 
     READY_TIMEOUT_S = 120.0

@@ -10,6 +10,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import check_patterns
+from tideline.settings.avro import AvroSettings
 from tideline.settings.base import Count, Effect, MiB, Seconds, Section
 from tideline.settings.outputs.kinesis import KinesisSettings
 from tideline.settings.outputs.redis import RedisSettings
@@ -18,7 +19,7 @@ from tideline.settings.secrets import known, secret_of
 
 OutputName = Literal["files", "kafka", "kinesis", "null", "redis", "webhook"]
 """The kinds of outputs (`tideline_publish.outputs.registry`)."""
-FormatName = Literal["json", "cloudevents", "debezium"]
+FormatName = Literal["json", "avro", "cloudevents", "debezium"]
 """The forms of events (`tideline_publish.formats.registry`)."""
 Operation = Literal["c", "u", "d", "r", "t"]
 START = r"^(beginning|now|sequence:[0-9]{1,19}|manifest:[0-9]{1,19}|time:[0-9T:.+Z-]{10,40})$"
@@ -158,6 +159,8 @@ class PublishSettings(Section):
     """For the output `kinesis`."""
     debezium: DebeziumSettings = DebeziumSettings()
     """For the format `debezium`."""
+    avro: AvroSettings = AvroSettings()
+    """For the format `avro`."""
 
     @field_validator("tables", "exclude_tables")
     @classmethod
@@ -188,6 +191,21 @@ class PublishSettings(Section):
             raise ValueError('names no endpoint: set webhook.url = "https://host/path"')
         if self.webhook.secret is None and self.webhook.secret_file is None:
             raise ValueError("has nothing to sign requests with: set webhook.secret_file")
+        return self
+
+    @model_validator(mode="after")
+    def _avro_has_its_registry(self) -> Self:
+        if self.format != "avro":
+            return self
+        if self.output not in ("kafka", "null"):
+            raise ValueError(f'has format = "avro", which the output {self.output} cannot hold')
+        if self.output == "kafka" and self.avro.registry is None:
+            raise ValueError('names no schema registry: set avro.registry = "https://host"')
+        if 2 * self.avro.timeout_s + self.heartbeat_s >= self.takeover_after_s:
+            raise ValueError(
+                "would be taken over while it waits for the schema registry: two times"
+                " avro.timeout_s, and heartbeat_s, together must be below takeover_after_s"
+            )
         return self
 
     @model_validator(mode="after")

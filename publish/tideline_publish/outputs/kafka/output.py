@@ -23,10 +23,9 @@ from tideline_publish.outputs.kafka.client import ANSWER_S, client_settings
 from tideline_publish.outputs.kafka.errors import TOO_LARGE, asking, explained
 from tideline_publish.outputs.kafka.positions import committed_position
 from tideline_publish.outputs.kafka.topics import ensure_topic
-from tideline_publish.outputs.names import name_of
+from tideline_publish.outputs.names import topic_of
 
 ABORT_S = 5.0
-_NAME_MAX = 249
 Headers = list[tuple[str, str | bytes | None]]
 
 
@@ -143,13 +142,7 @@ class KafkaOutput:
     def _topic(self, table: str) -> tuple[str, int]:
         """Return the topic of a table, and its number of partitions."""
         if table not in self._topics:
-            topic = name_of(
-                self._settings.topic,
-                self._pipeline,
-                parse_table(table),
-                setting="kafka.topic",
-                chars_max=_NAME_MAX,
-            )
+            topic = topic_of(self._settings.topic, self._pipeline, parse_table(table))
             self._topics[table] = topic, ensure_topic(self._settings, self._pause, topic)
         return self._topics[table]
 
