@@ -105,7 +105,7 @@ def _consuming(kafka: KafkaServer) -> Iterator[dict[int, float]]:
             messages = consumer.consume(1_000, 0.005)
             now = time.monotonic()
             for message in messages:
-                arrived.setdefault(json.loads(message.value())["key"]["id"], now)
+                arrived.setdefault(json.loads(message.value() or b"")["key"]["id"], now)
         consumer.close()
 
     thread = threading.Thread(target=read)

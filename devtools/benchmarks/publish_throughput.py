@@ -163,7 +163,8 @@ def _debezium(server: CaptureRig, kafka: KafkaServer) -> DebeziumServer:
 
 def _reads(server: CaptureRig) -> bool:
     server.cursor.execute("SELECT active FROM pg_replication_slots WHERE slot_name = 'debezium'")
-    return server.cursor.fetchone() == (True,)
+    found: list[tuple[bool]] = server.cursor.fetchall()
+    return found == [(True,)]
 
 
 def _java_s(server: DebeziumServer) -> float:

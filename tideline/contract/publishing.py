@@ -38,7 +38,8 @@ class PublisherEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entry of the log of a publisher's positions. ``written_at_us`` is the writer's clock (µs
     since 1970 UTC); ``released``: the writer stopped cleanly and a successor need not wait.
     ``events``: how many events all workers have logged as published. ``by_operator``: a command
-    wrote it; ``paused``: no worker publishes until one that is not follows."""
+    wrote it; ``paused``: no worker publishes until one that is not follows. ``reason``: why nothing
+    is published; the writer waits and tries again, or, where it released it, has stopped."""
 
     publisher: str
     number: int
@@ -51,6 +52,7 @@ class PublisherEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     paused: bool = False
     version: int = written_version(_VERSION)
     requires: tuple[str, ...] = written_features()
+    reason: str = ""
 
 
 _READER = DocumentReader(

@@ -20,20 +20,24 @@ _RATE_OVER = 20
 
 class PublisherState(StrEnum):
     """The state of a publisher: ``silent``: its worker has not logged a position for as long as
-    another one waits before it takes over; ``new``: it never ran."""
+    another one waits before it takes over; ``new``: it never ran; ``waiting``: its output or a
+    server that it needs does not answer, and it goes on by itself; ``blocked``: it stopped at
+    something that an operator has to mend, and nothing is skipped."""
 
     PUBLISHING = "publishing"
     STOPPED = "stopped"
     PAUSED = "paused"
     SILENT = "silent"
     NEW = "new"
+    WAITING = "waiting"
+    BLOCKED = "blocked"
 
 
 class PublisherStatus(msgspec.Struct, frozen=True):
     """A publisher. ``seq``: all changes up to it are published; ``waiting``: how many are captured
     behind it. ``lag_s``: the age of what is published, by this machine's clock, as a table's.
     ``events``: published in its life; ``per_s``: lately. ``writer`` logged last, at
-    ``logged_at_us``. What is not known is None."""
+    ``logged_at_us``. ``reason``: why it is waiting or blocked. What is not known is None."""
 
     name: str
     output: str
@@ -45,6 +49,7 @@ class PublisherStatus(msgspec.Struct, frozen=True):
     per_s: float | None = None
     writer: str | None = None
     logged_at_us: int | None = None
+    reason: str | None = None
 
 
 def publisher_statuses(
@@ -71,6 +76,7 @@ def publisher_statuses(
             _rate(log, entry),
             entry.writer,
             entry.written_at_us,
+            entry.reason or None,
         )
 
 
@@ -78,8 +84,10 @@ def _state(entry: PublisherEntry, silent: bool) -> PublisherState:
     if entry.paused:
         return PublisherState.PAUSED
     if entry.released:
-        return PublisherState.STOPPED
-    return PublisherState.SILENT if silent else PublisherState.PUBLISHING
+        return PublisherState.BLOCKED if entry.reason else PublisherState.STOPPED
+    if silent:
+        return PublisherState.SILENT
+    return PublisherState.WAITING if entry.reason else PublisherState.PUBLISHING
 
 
 def _through_us(chain: Chain, entry: PublisherEntry, tail: Manifest | None) -> int | None:

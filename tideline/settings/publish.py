@@ -10,6 +10,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import check_patterns
+from tideline.settings.addresses import is_loopback
 from tideline.settings.avro import AvroSettings
 from tideline.settings.base import Count, Effect, MiB, Seconds, Section
 from tideline.settings.outputs.kinesis import KinesisSettings
@@ -24,6 +25,11 @@ FormatName = Literal["json", "avro", "cloudevents", "debezium"]
 Operation = Literal["c", "u", "d", "r", "t"]
 START = r"^(beginning|now|sequence:[0-9]{1,19}|manifest:[0-9]{1,19}|time:[0-9T:.+Z-]{10,40})$"
 _TOPIC = r"^([A-Za-z0-9._-]|\{pipeline\}|\{schema\}|\{table\})+$"
+
+
+def _host(server: str) -> str:
+    """Return the host of ``host:port``, or of ``[address]:port``."""
+    return server.rpartition(":")[0].strip("[]")
 
 
 class KafkaSettings(Section):
@@ -62,6 +68,19 @@ class KafkaSettings(Section):
     """That user's password; better in a file."""
     password_file: Path | None = None
     """A file that holds the password and nothing else."""
+    timeout_s: Annotated[float, Field(ge=1, le=300)] = 30.0
+    """A request, or a record, waits for the brokers so long; then the publisher is `waiting`, and
+    begins again from its position, for ever."""
+
+    @model_validator(mode="after")
+    def _without_tls_on_this_machine_only(self) -> Self:
+        away = [one for one in self.servers if not is_loopback(_host(one))]
+        if away and not self.security_protocol.endswith("ssl"):
+            raise ValueError(
+                f"has no TLS to {away[0]}, which is not on this machine: set"
+                f' security_protocol = "{self.security_protocol.replace("plaintext", "ssl")}"'
+            )
+        return self
 
     def secret(self) -> str | None:
         """Return the password, from the setting or the file. Raises Misconfigured for an unreadable
@@ -181,6 +200,11 @@ class PublishSettings(Section):
             self.files.folder is None or not self.files.folder.is_absolute()
         ):
             raise ValueError("names no folder: set files.folder to an absolute path")
+        if self.output == "kafka" and self.heartbeat_s > self.takeover_after_s / 2:
+            raise ValueError(
+                "would be taken over while it waits for Kafka: heartbeat_s must be at most half of"
+                " takeover_after_s"
+            )
         return self
 
     @model_validator(mode="after")

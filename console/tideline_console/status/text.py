@@ -99,6 +99,9 @@ def _print_publishers(status: Status) -> None:
                 for one in status.publishers
             ),
         )
+    for one in status.publishers:
+        if one.reason is not None:
+            say(f"the publisher {one.name} is {one.state.value}: {one.reason}")
 
 
 def _print_workers(status: Status) -> None:

@@ -7,6 +7,7 @@ NULL.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 
 from tideline.contract.types import Kind, LogicalType
 
-Piece = pa.BinaryArray | pa.BinaryScalar
+Piece: TypeAlias = pa.BinaryArray | pa.BinaryScalar
 _GROUP_BITS, _GROUP, _MORE = np.uint64(7), np.uint64(0x7F), np.uint8(0x80)
 _VARINT_BYTES_MAX = 10
 _DECIMAL_BYTES = 16

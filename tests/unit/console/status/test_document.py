@@ -331,7 +331,17 @@ def golden() -> dict[str, Status]:
         ),
         publishers=(
             PublisherStatus(
-                "events", "kafka", PublisherState.PUBLISHING, 880, 20, 1.5, 860, 12.5, "vm-2", NOW
+                "events",
+                "kafka",
+                PublisherState.WAITING,
+                seq=880,
+                waiting=20,
+                lag_s=1.5,
+                events=860,
+                per_s=12.5,
+                writer="vm-2",
+                logged_at_us=NOW,
+                reason="Kafka does not answer",
             ),
         ),
         worker=WorkerState.LIVE,
