@@ -1,4 +1,4 @@
-"""Waits for Kafka in short stretches: the worker stays the active one meanwhile, however long the
+"""Waits for Kafka in short intervals: the worker stays the active one meanwhile, however long the
 brokers take."""
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from tideline.contract.errors import Unavailable
 from tideline_publish.outputs.base import OutputContext
 
 _Found = TypeVar("_Found")
-_STRETCH_MAX_S = 2.0
-_STRETCHES = 5
-"""Of the time after which another worker takes over: so many stretches at least."""
+_INTERVAL_MAX_S = 2.0
+_INTERVALS = 5
+"""Of the time after which another worker takes over: so many intervals at least."""
 _PAUSE_S = 0.05
 _NO_ANSWER = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
 
 
 class Patience:
-    """The time that requests to Kafka have. ``stretch_s``: what one call of the client may take."""
+    """The time that requests to Kafka have. ``interval_s``: that of one call of the client."""
 
     def __init__(self, context: OutputContext) -> None:
         settings = context.settings
         self._pause = context.pause
         self._system = context.system
         self.timeout_s = settings.kafka.timeout_s
-        self.stretch_s = min(_STRETCH_MAX_S, settings.takeover_after_s / _STRETCHES)
+        self.interval_s = min(_INTERVAL_MAX_S, settings.takeover_after_s / _INTERVALS)
 
     def ask(self, request: Callable[[float], _Found]) -> _Found:
         """Return what ``request`` returns, which is called again while it raises that there was no
@@ -35,7 +35,7 @@ class Patience:
         until = self._until()
         while True:
             try:
-                return request(self.stretch_s)
+                return request(self.interval_s)
             except KafkaException as error:
                 if not _is_early(error.args[0]) or self._system.monotonic() >= until:
                     raise
@@ -45,14 +45,14 @@ class Patience:
         """Return once ``is_done``, which may take the seconds that it is given. Raises Unavailable
         where it is not in time, and Fenced."""
         until = self._until()
-        while not is_done(self.stretch_s):
+        while not is_done(self.interval_s):
             if self._system.monotonic() >= until:
                 raise Unavailable(f"Kafka did not answer within {self.timeout_s:g} s")
             self._pause(0)
 
     def brief(self, request: Callable[[float], object]) -> None:
         """Ask once: for what the brokers do by themselves, sooner or later."""
-        request(self.stretch_s)
+        request(self.interval_s)
 
     def pause(self, seconds: float) -> None:
         """Wait."""
