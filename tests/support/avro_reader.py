@@ -13,9 +13,27 @@ from typing import Any
 import fastavro
 import numpy as np
 
+from tideline_publish.formats.avro.registry import UnregisteredIds
+from tideline_publish.formats.avro.schemas import AvroSchema
+
 MAGIC = 0
 _TIMES = ("date", "timestamp-micros", "local-timestamp-micros")
 """Read as the numbers that they are: Python's own have no year beyond 9999, or before 1."""
+
+
+class Ids(UnregisteredIds):
+    """Has the schemas by their ids, and the subjects that were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.schemas: dict[int, AvroSchema] = {}
+        self.subjects: list[str] = []
+
+    def id_of(self, subject: str, schema: AvroSchema) -> int:
+        found = super().id_of(subject, schema)
+        self.schemas[found] = schema
+        self.subjects.append(subject)
+        return found
 
 
 class AvroReader:

@@ -11,15 +11,13 @@ import pytest
 
 from tests.fixtures.parts import Emptied, History, Row, Shaped, schema_of
 from tests.fixtures.publishing import BEGINNING, NAME, config_of, published
-from tests.support.avro_reader import AvroReader, event_as_json
+from tests.support.avro_reader import AvroReader, Ids, event_as_json
 from tideline.contract.schema import Column, TableSchema
 from tideline.settings import PublishSettings, load_settings
 from tideline_publish import control
 from tideline_publish.events import ChangeEvent
 from tideline_publish.feed import ChainFeed
 from tideline_publish.formats.avro.format import AvroFormat, record_subject
-from tideline_publish.formats.avro.registry import UnregisteredIds
-from tideline_publish.formats.avro.schemas import AvroSchema
 from tideline_publish.selection import Selection
 
 T = "public.t"
@@ -52,21 +50,6 @@ FULL = {
     "local": datetime(1582, 10, 4, 1, 2, 3),
 }
 DIFFERENT = {**dict.fromkeys(COLUMNS), "id": -1, "price": Decimal("127.99")}
-
-
-class Ids(UnregisteredIds):
-    """Has the schemas by their ids, and the subjects that were asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.schemas: dict[int, AvroSchema] = {}
-        self.subjects: list[str] = []
-
-    def id_of(self, subject: str, schema: AvroSchema) -> int:
-        found = super().id_of(subject, schema)
-        self.schemas[found] = schema
-        self.subjects.append(subject)
-        return found
 
 
 @pytest.fixture
