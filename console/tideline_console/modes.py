@@ -27,6 +27,7 @@ _SECRETS = (
     ("openlineage", "api_key"),
 )
 _OF_PUBLISHERS = (
+    ("avro", "password"),
     ("kafka", "password"),
     ("kinesis", "secret_access_key"),
     ("kinesis", "session_token"),
@@ -59,6 +60,7 @@ def check_modes(settings: Settings, path: Path) -> Iterator[Finding]:
 
 def _files_of(publisher: PublishSettings) -> Mapping[str, Path | None]:
     return {
+        "avro.password_file": publisher.avro.password_file,
         "kafka.password_file": publisher.kafka.password_file,
         "kinesis.secret_access_key_file": publisher.kinesis.secret_access_key_file,
         "redis.password_file": publisher.redis.password_file,

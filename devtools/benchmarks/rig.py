@@ -54,10 +54,11 @@ class CaptureRig:
         initial: str = "log-only",
         pipeline: str = "shop",
         places: Mapping[str, Mapping[str, Any]] | None = None,
+        publish: Mapping[str, Mapping[str, Any]] | None = None,
         **capture: Any,
     ) -> Settings:
-        """Return settings of ``pipeline``; its store and warehouse are ``places`` (sections of the
-        settings), or local folders."""
+        """Return settings of ``pipeline``, with the publishers ``publish``; its store and warehouse
+        are ``places`` (sections of the settings), or local folders."""
         limits = {"heartbeat_s": 1.0, "takeover_after_s": 2.0, **capture}
         local = {name: {"url": f"file://{self.folder}/{name}"} for name in ("store", "warehouse")}
         return make_settings(
@@ -66,6 +67,7 @@ class CaptureRig:
                 "source": {"url": self.dsn, "tables": ["public.*"], "initial": initial},
                 "control": {"url": self.valkey.url()},
                 "capture": limits,
+                "publish": publish or {},
                 **(local if places is None else places),
             }
         )

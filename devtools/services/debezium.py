@@ -6,7 +6,7 @@ Newer versions of the connectors are not on Maven Central whole: these are the n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from devtools.services.server import LoopbackServer
 _CONNECT_VERSION = "4.1.1"
 """These versions of Debezium use classes of Kafka's that 4.4 lacks."""
 _MAIN = "org.apache.kafka.connect.cli.ConnectStandalone"
+_STARTS_SOON = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
 
 
@@ -55,7 +56,8 @@ class DebeziumServer(LoopbackServer):
     """One connector at the Kafka at ``kafka``, whose records are JSON with schemas.
 
     ``settings`` are the connector's, and may name another one of Kafka Connect's instead
-    (``connector.class``); its offsets stay in ``directory``.
+    (``connector.class``); its offsets stay in ``directory``. ``java`` are options of its Java: the
+    default ones have it start soon, and slow with much.
     """
 
     READY_TIMEOUT_S = 120.0
@@ -67,9 +69,11 @@ class DebeziumServer(LoopbackServer):
         kafka: str,
         settings: Mapping[str, str],
         *,
+        java: Sequence[str] = _STARTS_SOON,
         name: str = "debezium",
     ) -> None:
         super().__init__(directory, port=None, name=name)
+        self._java = java
         self._connector = connector
         self._kafka = kafka
         self._settings = settings
@@ -85,9 +89,7 @@ class DebeziumServer(LoopbackServer):
         connector.write_text(json.dumps({"name": self._name, "config": self._configuration()}))
         command = [
             str(ensure_java() / "bin" / "java"),
-            "-Xmx384m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
+            *self._java,
             "-cp",
             ":".join(map(str, self._connector.jars.paths())),
             _MAIN,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 
 import structlog
 
-from tideline.contract.errors import Fenced, Unavailable
+from tideline.contract.errors import CorruptData, Fenced, Misconfigured, TidelineError, Unavailable
 from tideline.contract.publishing import ChainPosition
 from tideline.planner.consumers import register_publisher
 from tideline.programs.logs import keep_to_lines, log_retries
@@ -88,7 +89,8 @@ class _Program:
                 log.info("a command has moved or paused the publisher", publisher=self._name)
 
     def _lead_on(self, until_idle_s: float | None) -> None:
-        """Publish, session after session of the output, until it ends by itself."""
+        """Publish, session after session of the output, until it ends by itself. An error that
+        trying again does not mend is in the log of positions, too: status shows it."""
         pause_s = _BACKOFF_S[0]
         while not self._stopping.is_set():
             begun = self._system.monotonic()
@@ -97,6 +99,12 @@ class _Program:
                 break
             except Unavailable as error:
                 log.warning("publishing is interrupted; it is tried again", reason=str(error))
+                self._lead.reason = error.message
+            except (Misconfigured, CorruptData) as error:
+                self._lead.reason = error.message
+                with suppress(TidelineError):
+                    self._lead.append(self._logged(), released=True)
+                raise
             if self._system.monotonic() - begun > 30:
                 pause_s = _BACKOFF_S[0]
             self._stopping.wait(pause_s)
@@ -140,14 +148,15 @@ class _Program:
     def _pause(self, seconds: float) -> bool:
         """Wait, with heartbeats; return False when stopped."""
         until = self._system.monotonic() + seconds
-        while not self._stopping.is_set():
+        while True:
             if self._lead.silent_s >= self._chosen.heartbeat_s:
                 self._lead.append(self._logged())
+            if self._stopping.is_set():
+                return False
             left_s = until - self._system.monotonic()
             if left_s <= 0:
                 return True
             self._stopping.wait(min(left_s, self._chosen.heartbeat_s))
-        return False
 
     def _logged(self) -> ChainPosition:
         entry = self._lead.entry

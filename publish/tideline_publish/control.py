@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tideline.contract.errors import Fenced
 from tideline.contract.publishing import PublisherEntry
-from tideline.settings import Settings
+from tideline.settings import PublishSettings, Settings
 from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 from tideline.store.publisher_log import PublisherLog
@@ -63,7 +63,7 @@ def preview(settings: Settings, name: str) -> Preview:
     chain = Chain(store, settings.pipeline)
     entry = PublisherLog(store, settings.pipeline, name).newest()
     position = StartPlace.parse(chosen.start).find(chain) if entry is None else entry.position
-    event_format = FORMATS[chosen.format](settings.pipeline, chosen)
+    event_format = FORMATS[chosen.format](settings.pipeline, _unregistered(chosen))
     feed = ChainFeed(store, chain, event_format, Selection(chosen), position)
     found = Preview(position.seq + 1, position.seq)
     for batch in feed.batches():
@@ -74,6 +74,11 @@ def preview(settings: Settings, name: str) -> Preview:
             found.largest[event.table] = max(size, found.largest.get(event.table, 0))
         found.to_seq = batch.position.seq
     return found
+
+
+def _unregistered(chosen: PublishSettings) -> PublishSettings:
+    """Return the settings without a schema registry: to look changes nothing there."""
+    return chosen.model_copy(update={"avro": chosen.avro.model_copy(update={"registry": None})})
 
 
 def _append(

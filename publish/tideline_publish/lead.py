@@ -20,7 +20,8 @@ log = structlog.get_logger("tideline.publisher")
 
 
 class PublisherLead:
-    """A worker's hold on a publisher; ``entry`` is the newest entry that is known."""
+    """A worker's hold on a publisher; ``entry`` is the newest entry that is known. ``reason``: why
+    nothing is published, in what is appended until it is another one."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class PublisherLead:
         self._pause_s = min(1.0, takeover_after_s / 5)
         self._appended_at = self._waited_from = 0.0
         self.entry: PublisherEntry | None = None
+        self.reason = ""
 
     @property
     def silent_s(self) -> float:
@@ -105,6 +107,7 @@ class PublisherLead:
             released,
             known + events,
             dead_letters=dead_letters,
+            reason=self.reason,
         )
         self._positions.append(entry)
         self.entry = entry

@@ -46,6 +46,8 @@ class Publisher:
         while not self._stopping.is_set():
             if self._once():
                 idle_since = self._system.monotonic()
+            if self._feed.position == self._settled:
+                self._lead.reason = ""  # All that there was is at the output.
             idle_s = self._system.monotonic() - idle_since
             if until_idle_s is not None and idle_s >= until_idle_s:
                 break

@@ -39,7 +39,8 @@ class PublisherEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     since 1970 UTC); ``released``: the writer stopped cleanly and a successor need not wait.
     ``events``: how many events all workers have logged as published. ``by_operator``: a command
     wrote it; ``paused``: no worker publishes until one that is not follows. ``dead_letters``: how
-    many of the events the writer's output has put aside."""
+    many of the events the writer's output has put aside. ``reason``: why nothing is published;
+    the writer waits and tries again, or, where it released it, has stopped."""
 
     publisher: str
     number: int
@@ -53,6 +54,7 @@ class PublisherEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int = written_version(_VERSION)
     requires: tuple[str, ...] = written_features()
     dead_letters: int = 0
+    reason: str = ""
 
 
 _READER = DocumentReader(

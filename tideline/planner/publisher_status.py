@@ -20,13 +20,17 @@ _RATE_OVER = 20
 
 class PublisherState(StrEnum):
     """The state of a publisher: ``silent``: its worker has not logged a position for as long as
-    another one waits before it takes over; ``new``: it never ran."""
+    another one waits before it takes over; ``new``: it never ran; ``waiting``: its output or a
+    server that it needs does not answer, and it goes on by itself; ``blocked``: it stopped at
+    something that an operator has to mend, and nothing is skipped."""
 
     PUBLISHING = "publishing"
     STOPPED = "stopped"
     PAUSED = "paused"
     SILENT = "silent"
     NEW = "new"
+    WAITING = "waiting"
+    BLOCKED = "blocked"
 
 
 class PublisherStatus(msgspec.Struct, frozen=True):
@@ -34,7 +38,7 @@ class PublisherStatus(msgspec.Struct, frozen=True):
     behind it. ``lag_s``: the age of what is published, by this machine's clock, as a table's.
     ``events``: published in its life; ``per_s``: lately. ``writer`` logged last, at
     ``logged_at_us``. ``dead_letters``: events that its output put aside, because the receiver
-    refused them. What is not known is None."""
+    refused them. ``reason``: why it is waiting or blocked. What is not known is None."""
 
     name: str
     output: str
@@ -47,6 +51,7 @@ class PublisherStatus(msgspec.Struct, frozen=True):
     writer: str | None = None
     logged_at_us: int | None = None
     dead_letters: int = 0
+    reason: str | None = None
 
 
 def publisher_statuses(
@@ -74,6 +79,7 @@ def publisher_statuses(
             entry.writer,
             entry.written_at_us,
             entry.dead_letters,
+            entry.reason or None,
         )
 
 
@@ -81,8 +87,10 @@ def _state(entry: PublisherEntry, silent: bool) -> PublisherState:
     if entry.paused:
         return PublisherState.PAUSED
     if entry.released:
-        return PublisherState.STOPPED
-    return PublisherState.SILENT if silent else PublisherState.PUBLISHING
+        return PublisherState.BLOCKED if entry.reason else PublisherState.STOPPED
+    if silent:
+        return PublisherState.SILENT
+    return PublisherState.WAITING if entry.reason else PublisherState.PUBLISHING
 
 
 def _through_us(chain: Chain, entry: PublisherEntry, tail: Manifest | None) -> int | None:

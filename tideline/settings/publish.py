@@ -10,6 +10,8 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import check_patterns
+from tideline.settings.addresses import is_loopback
+from tideline.settings.avro import AvroSettings
 from tideline.settings.base import Count, Effect, MiB, Seconds, Section
 from tideline.settings.outputs.kinesis import KinesisSettings
 from tideline.settings.outputs.redis import RedisSettings
@@ -18,11 +20,16 @@ from tideline.settings.secrets import known, secret_of
 
 OutputName = Literal["files", "kafka", "kinesis", "null", "redis", "webhook"]
 """The kinds of outputs (`tideline_publish.outputs.registry`)."""
-FormatName = Literal["json", "cloudevents", "debezium"]
+FormatName = Literal["json", "avro", "cloudevents", "debezium"]
 """The forms of events (`tideline_publish.formats.registry`)."""
 Operation = Literal["c", "u", "d", "r", "t"]
 START = r"^(beginning|now|sequence:[0-9]{1,19}|manifest:[0-9]{1,19}|time:[0-9T:.+Z-]{10,40})$"
 _TOPIC = r"^([A-Za-z0-9._-]|\{pipeline\}|\{schema\}|\{table\})+$"
+
+
+def _host(server: str) -> str:
+    """Return the host of ``host:port``, or of ``[address]:port``."""
+    return server.rpartition(":")[0].strip("[]")
 
 
 class KafkaSettings(Section):
@@ -61,6 +68,19 @@ class KafkaSettings(Section):
     """That user's password; better in a file."""
     password_file: Path | None = None
     """A file that holds the password and nothing else."""
+    timeout_s: Annotated[float, Field(ge=1, le=300)] = 30.0
+    """A request, or a record, waits for the brokers so long; then the publisher is `waiting`, and
+    begins again from its position, for ever."""
+
+    @model_validator(mode="after")
+    def _without_tls_on_this_machine_only(self) -> Self:
+        away = [one for one in self.servers if not is_loopback(_host(one))]
+        if away and not self.security_protocol.endswith("ssl"):
+            raise ValueError(
+                f"has no TLS to {away[0]}, which is not on this machine: set"
+                f' security_protocol = "{self.security_protocol.replace("plaintext", "ssl")}"'
+            )
+        return self
 
     def secret(self) -> str | None:
         """Return the password, from the setting or the file. Raises Misconfigured for an unreadable
@@ -158,6 +178,8 @@ class PublishSettings(Section):
     """For the output `kinesis`."""
     debezium: DebeziumSettings = DebeziumSettings()
     """For the format `debezium`."""
+    avro: AvroSettings = AvroSettings()
+    """For the format `avro`."""
 
     @field_validator("tables", "exclude_tables")
     @classmethod
@@ -178,6 +200,11 @@ class PublishSettings(Section):
             self.files.folder is None or not self.files.folder.is_absolute()
         ):
             raise ValueError("names no folder: set files.folder to an absolute path")
+        if self.output == "kafka" and self.heartbeat_s > self.takeover_after_s / 2:
+            raise ValueError(
+                "would be taken over while it waits for Kafka: heartbeat_s must be at most half of"
+                " takeover_after_s"
+            )
         return self
 
     @model_validator(mode="after")
@@ -188,6 +215,21 @@ class PublishSettings(Section):
             raise ValueError('names no endpoint: set webhook.url = "https://host/path"')
         if self.webhook.secret is None and self.webhook.secret_file is None:
             raise ValueError("has nothing to sign requests with: set webhook.secret_file")
+        return self
+
+    @model_validator(mode="after")
+    def _avro_has_its_registry(self) -> Self:
+        if self.format != "avro":
+            return self
+        if self.output not in ("kafka", "null"):
+            raise ValueError(f'has format = "avro", which the output {self.output} cannot hold')
+        if self.output == "kafka" and self.avro.registry is None:
+            raise ValueError('names no schema registry: set avro.registry = "https://host"')
+        if 2 * self.avro.timeout_s + self.heartbeat_s >= self.takeover_after_s:
+            raise ValueError(
+                "would be taken over while it waits for the schema registry: two times"
+                " avro.timeout_s, and heartbeat_s, together must be below takeover_after_s"
+            )
         return self
 
     @model_validator(mode="after")

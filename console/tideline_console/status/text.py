@@ -105,6 +105,8 @@ def _print_publishers(status: Status) -> None:
                 f"{one.name}: {one.dead_letters} changes were refused and are in its dead letters"
                 " (docs/PUBLISHING.md#webhooks)"
             )
+        if one.reason is not None:
+            say(f"the publisher {one.name} is {one.state.value}: {one.reason}")
 
 
 def _print_workers(status: Status) -> None:

@@ -9,6 +9,7 @@ from tideline.contract.schema import TableId
 
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 """A dot is written as its code, too: one in a name must not look like one of the template."""
+_TOPIC_CHARS_MAX = 249
 
 
 def name_of(template: str, pipeline: str, table: TableId, *, setting: str, chars_max: int) -> str:
@@ -23,6 +24,12 @@ def name_of(template: str, pipeline: str, table: TableId, *, setting: str, chars
             hint=f"shorten {setting}, or leave the table out (publish.….exclude_tables)",
         )
     return name
+
+
+def topic_of(template: str, pipeline: str, table: TableId) -> str:
+    """Return the topic of Kafka's that the setting ``kafka.topic`` gives ``table``. Raises
+    Misconfigured for a name that is too long."""
+    return name_of(template, pipeline, table, setting="kafka.topic", chars_max=_TOPIC_CHARS_MAX)
 
 
 def _encoded(name: str) -> str:

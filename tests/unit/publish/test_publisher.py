@@ -49,6 +49,7 @@ class Lead:
         self._at = clock.now
         self.entry = PublisherEntry("events", 1, "me", BEGINNING, 0)
         self.silences: list[float] = []
+        self.reason = ""
 
     @property
     def silent_s(self) -> float:

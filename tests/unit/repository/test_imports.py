@@ -163,6 +163,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.planner.runs": POOL | {"time"},
     "tideline.control.reservation": frozenset({"threading", "time"}),
     "tideline_publish.app": frozenset({"socket"}),
+    "tideline_publish.formats.avro.registry": frozenset({"ssl", "urllib3", "urllib3.exceptions"}),
     "tideline_publish.outputs.files": frozenset({"os"}),
     "tideline_publish.outputs.folders": frozenset({"os", "pathlib"}),
     "tideline_publish.outputs.json_lines": frozenset({"os", "pathlib"}),

@@ -6,9 +6,6 @@ from typing import Any
 
 from tideline.settings.publish import KafkaSettings
 
-ANSWER_S = 30.0
-"""The time for which a request, or a record, waits for the brokers."""
-
 
 def client_settings(settings: KafkaSettings) -> dict[str, Any]:
     """Return what producers, consumers and the admin client have in common. Raises Misconfigured

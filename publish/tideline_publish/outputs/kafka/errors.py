@@ -13,6 +13,16 @@ _FENCED = frozenset(
     {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
 )
 TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+_POISON = frozenset(
+    {
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }
+)
+"""What trying again does not mend: the brokers look into a record and refuse it."""
 _REFUSED = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -52,6 +62,12 @@ def explained(error: KafkaError, doing: str) -> TidelineError:
         return Misconfigured(
             f"Kafka refuses {doing}: {name}",
             hint="raise max.message.bytes of the topic to kafka.record_bytes_max",
+        )
+    if error.code() in _POISON:
+        return Misconfigured(
+            f"Kafka refuses {doing}: {name}",
+            hint="a topic with cleanup.policy=compact takes no record without a key: truncates, and"
+            " rows of a table without one; leave these out (publish.….operations, exclude_tables)",
         )
     return Unavailable(
         f"Kafka failed {doing}: {name}", hint="check that its brokers run and can be reached"

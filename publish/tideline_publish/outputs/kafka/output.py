@@ -12,21 +12,23 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tideline.contract.errors import Misconfigured, Unavailable
+from tideline.contract.errors import Misconfigured, TidelineError
 from tideline.contract.publishing import ChainPosition
 from tideline.contract.schema import parse_table
 from tideline_publish.events import TRUNCATED, ChangeEvent
 from tideline_publish.outputs.base import OrderScope, OutputContext
-from tideline_publish.outputs.kafka.client import ANSWER_S, client_settings
+from tideline_publish.outputs.kafka.client import client_settings
 from tideline_publish.outputs.kafka.errors import TOO_LARGE, asking, explained
 from tideline_publish.outputs.kafka.positions import committed_position
-from tideline_publish.outputs.kafka.topics import ensure_topic
-from tideline_publish.outputs.names import name_of
+from tideline_publish.outputs.kafka.topics import Topics
+from tideline_publish.outputs.kafka.waiting import Patience
+from tideline_publish.outputs.names import topic_of
 
-ABORT_S = 5.0
-_NAME_MAX = 249
+_TRANSACTION_MS = 60_000
+"""Kafka's default."""
+_TAKE_AGAIN_S = 0.1
 Headers = list[tuple[str, str | bytes | None]]
 
 
@@ -35,14 +37,16 @@ class KafkaOutput:
 
     def __init__(self, context: OutputContext) -> None:
         pipeline, publisher, settings = context.pipeline, context.publisher, context.settings.kafka
-        self._pause = context.pause
+        self._patience = Patience(context)
+        self._topics = Topics(settings, self._patience)
         self._name = f"{pipeline}.{publisher}"
         self._pipeline = pipeline
         self._settings = settings
         self._producer: Producer | None = None
-        self._topics: dict[str, tuple[str, int]] = {}
+        self._places: dict[str, tuple[str, int]] = {}
         self._begun = False
         self._failure: KafkaError | None = None
+        self._failed_at = ""
         self.order = OrderScope.KEY
         self.record_bytes_max: int | None = settings.record_bytes_max
         self.keeps_position = settings.transactions
@@ -58,11 +62,10 @@ class KafkaOutput:
             self._producer = Producer(self._producer_settings())
             return logged
         with asking("to begin as its producer"):
-            topic = self._settings.positions_topic
-            ensure_topic(self._settings, self._pause, topic, partitions=1, compacted=True)
+            self._topics.ensure(self._settings.positions_topic, partitions=1, compacted=True)
             self._producer = Producer(self._producer_settings())
-            self._producer.init_transactions(ANSWER_S)
-            own = committed_position(self._settings, self._name)
+            self._patience.ask(self._producer.init_transactions)
+            own = committed_position(self._settings, self._name, self._patience)
         if own is None or (own.epoch, own.incarnation) != (logged.epoch, logged.incarnation):
             return logged
         return max(own, logged, key=lambda one: (one.manifest_number, one.seq))
@@ -87,8 +90,8 @@ class KafkaOutput:
         with asking("to make events durable"):
             if self._settings.transactions:
                 self._commit(producer, position)
-            elif producer.flush(ANSWER_S):
-                raise Unavailable(f"Kafka took no events within {ANSWER_S:g} s")
+            else:
+                self._patience.await_(lambda seconds: not producer.flush(seconds))
         self._check()
 
     def close(self) -> None:
@@ -96,25 +99,21 @@ class KafkaOutput:
         producer, begun = self._producer, self._begun
         self._producer, self._begun = None, False
         if producer is not None:
-            with suppress(KafkaException):
+            with suppress(KafkaException, TidelineError):
                 producer.purge()
                 if begun:  # Else consumers would wait for its end.
-                    producer.abort_transaction(ABORT_S)
+                    self._patience.brief(producer.abort_transaction)
 
     def _commit(self, producer: Producer, position: ChainPosition) -> None:
         if not self._begun:  # Without an event the logged position is as good.
             return
         topic, value = self._settings.positions_topic, msgspec.json.encode(position)
-        _produce(producer, topic, self._name.encode(), value, 0)
-        while True:
-            try:
-                producer.commit_transaction(ANSWER_S)
-            except KafkaException as error:
-                if error.args[0].retriable() and self._failure is None:
-                    continue
-                raise KafkaException(self._failure or error.args[0]) from None
-            self._begun = False
-            return
+        self._hand_over(producer, topic, self._name.encode(), value, 0)
+        try:
+            self._patience.ask(producer.commit_transaction)
+        except KafkaException as error:
+            raise KafkaException(self._failure or error.args[0]) from None
+        self._begun = False
 
     def _produce(self, producer: Producer, event: ChangeEvent) -> None:
         topic, partitions = self._topic(event.table)
@@ -127,11 +126,37 @@ class KafkaOutput:
             places = range(partitions) if event.op == TRUNCATED else (0,)
         for place in places:
             try:
-                _produce(producer, topic, event.key, event.value, place, headers)
+                self._hand_over(producer, topic, event.key, event.value, place, headers)
             except KafkaException as error:
                 if error.args[0].code() in TOO_LARGE:
                     raise self._too_large(event) from None
                 raise
+
+    def _hand_over(
+        self,
+        producer: Producer,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int,
+        headers: Headers | None = None,
+    ) -> None:
+        """Hand a record over, once the client's own buffer has room."""
+        try:
+            producer.produce(topic, value, key, partition, headers=headers)
+            return
+        except BufferError:
+            producer.poll(0)
+
+        def taken(_: float) -> bool:
+            try:
+                producer.produce(topic, value, key, partition, headers=headers)
+            except BufferError:
+                producer.poll(_TAKE_AGAIN_S)
+                return False
+            return True
+
+        self._patience.await_(taken)
 
     def _too_large(self, event: ChangeEvent) -> Misconfigured:
         return Misconfigured(
@@ -143,18 +168,13 @@ class KafkaOutput:
 
     def _topic(self, table: str) -> tuple[str, int]:
         """Return the topic of a table, and its number of partitions."""
-        if table not in self._topics:
-            topic = name_of(
-                self._settings.topic,
-                self._pipeline,
-                parse_table(table),
-                setting="kafka.topic",
-                chars_max=_NAME_MAX,
-            )
-            self._topics[table] = topic, ensure_topic(self._settings, self._pause, topic)
-        return self._topics[table]
+        if table not in self._places:
+            topic = topic_of(self._settings.topic, self._pipeline, parse_table(table))
+            self._places[table] = topic, self._topics.ensure(topic)
+        return self._places[table]
 
     def _producer_settings(self) -> dict[str, Any]:
+        timeout_ms = int(self._settings.timeout_s * 1000)
         settings = {
             **client_settings(self._settings),
             "enable.idempotence": True,
@@ -164,40 +184,28 @@ class KafkaOutput:
             "message.max.bytes": self._settings.record_bytes_max,
             "queue.buffering.max.kbytes": 64 * 1024,
             "queue.buffering.max.messages": 200_000,
-            "delivery.timeout.ms": int(ANSWER_S * 1000),
+            "delivery.timeout.ms": timeout_ms,
             "delivery.report.only.error": True,
             "on_delivery": self._delivered,
         }
         if self._settings.transactions:
-            settings |= {"transactional.id": self._name, "transaction.timeout.ms": 60_000}
+            settings |= {
+                "transactional.id": self._name,
+                "transaction.timeout.ms": max(_TRANSACTION_MS, 2 * timeout_ms),
+            }
         return settings
 
-    def _delivered(self, error: KafkaError | None, _message: object) -> None:
-        self._failure = self._failure or error
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._failure is None:
+            seq = dict(message.headers() or ()).get("tl_seq", b"")
+            change = f" (change {seq.decode()})" if isinstance(seq, bytes) and seq else ""
+            self._failure, self._failed_at = error, f" for {message.topic()}{change}"
 
     def _check(self) -> None:
         """Raise for a record that was not delivered since the output was opened."""
         if self._failure is not None:
-            raise explained(self._failure, "to take events")
+            raise explained(self._failure, f"to take events{self._failed_at}")
 
     def _opened(self) -> Producer:
         assert self._producer is not None
         return self._producer
-
-
-def _produce(
-    producer: Producer,
-    topic: str,
-    key: bytes | None,
-    value: bytes | None,
-    partition: int,
-    headers: Headers | None = None,
-) -> None:
-    """Hand a record over, once the client's own buffer has room."""
-    for _ in range(int(ANSWER_S * 10)):
-        try:
-            producer.produce(topic, value, key, partition, headers=headers)
-            return
-        except BufferError:
-            producer.poll(0.1)
-    raise Unavailable(f"Kafka took no events within {ANSWER_S:g} s")

@@ -7,18 +7,21 @@ aborted ones, have offsets, too. So the partition is read from some way before i
 from __future__ import annotations
 
 import msgspec
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from tideline.contract.errors import CorruptData, Unavailable
+from tideline.contract.errors import CorruptData
 from tideline.contract.publishing import ChainPosition
 from tideline.settings.publish import KafkaSettings
-from tideline_publish.outputs.kafka.client import ANSWER_S, client_settings
+from tideline_publish.outputs.kafka.client import client_settings
+from tideline_publish.outputs.kafka.waiting import Patience
 
 _LOOKED_BACK = 1_000
 _POSITION = msgspec.json.Decoder(ChainPosition)
 
 
-def committed_position(settings: KafkaSettings, name: str) -> ChainPosition | None:
+def committed_position(
+    settings: KafkaSettings, name: str, patience: Patience
+) -> ChainPosition | None:
     """Return the position of the last committed transaction of ``name``, None without any.
 
     Raises KafkaException and Unavailable where the brokers do not answer, CorruptData for a record
@@ -35,10 +38,11 @@ def committed_position(settings: KafkaSettings, name: str) -> ChainPosition | No
         }
     )
     try:
-        first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), ANSWER_S)
+        place = TopicPartition(topic, 0)
+        first, end = patience.ask(lambda seconds: consumer.get_watermark_offsets(place, seconds))
         while True:
             start = max(first, end - span)
-            found = _last_value(consumer, topic, start, name.encode())
+            found = _last_value(consumer, topic, start, name.encode(), patience)
             if found is not None or start == first:
                 return None if found is None else _decoded(found, topic)
             span *= 10
@@ -56,14 +60,21 @@ def _decoded(value: bytes, topic: str) -> ChainPosition:
         ) from None
 
 
-def _last_value(consumer: Consumer, topic: str, start: int, key: bytes) -> bytes | None:
+def _last_value(
+    consumer: Consumer, topic: str, start: int, key: bytes, patience: Patience
+) -> bytes | None:
     """Return the last value of ``key`` in partition 0 from the offset ``start`` on."""
     consumer.assign([TopicPartition(topic, 0, start)])
     found: bytes | None = None
+    messages: list[Message] = []
+
+    def polled(seconds: float) -> bool:
+        messages.extend(consumer.consume(1, seconds))
+        return bool(messages)
+
     while True:
-        message = consumer.poll(ANSWER_S)
-        if message is None:
-            raise Unavailable(f"Kafka did not answer within {ANSWER_S:g} s")
+        patience.await_(polled)
+        message = messages.pop()
         error = message.error()
         if error is None:
             found = message.value() if message.key() == key else found

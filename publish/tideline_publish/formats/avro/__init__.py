@@ -1,0 +1,1 @@
+"""Avro as a form of events, with a schema registry."""
