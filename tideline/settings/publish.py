@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import check_patterns
 from tideline.settings.base import Count, Effect, MiB, Seconds, Section
+from tideline.settings.outbox import OutboxSettings
 from tideline.settings.outputs.kinesis import KinesisSettings
 from tideline.settings.outputs.redis import RedisSettings
 from tideline.settings.outputs.webhook import WebhookSettings
@@ -21,6 +22,8 @@ OutputName = Literal["files", "kafka", "kinesis", "null", "redis", "webhook"]
 FormatName = Literal["json", "cloudevents", "debezium"]
 """The forms of events (`tideline_publish.formats.registry`)."""
 Operation = Literal["c", "u", "d", "r", "t"]
+_IN_AN_ENVELOPE = ("files", "kinesis", "webhook")
+"""The outputs whose records are a value and nothing else."""
 START = r"^(beginning|now|sequence:[0-9]{1,19}|manifest:[0-9]{1,19}|time:[0-9T:.+Z-]{10,40})$"
 _TOPIC = r"^([A-Za-z0-9._-]|\{pipeline\}|\{schema\}|\{table\})+$"
 
@@ -158,6 +161,8 @@ class PublishSettings(Section):
     """For the output `kinesis`."""
     debezium: DebeziumSettings = DebeziumSettings()
     """For the format `debezium`."""
+    outbox: OutboxSettings = OutboxSettings()
+    """For events that the application wrote itself ([OUTBOX](OUTBOX.md))."""
 
     @field_validator("tables", "exclude_tables")
     @classmethod
@@ -188,6 +193,15 @@ class PublishSettings(Section):
             raise ValueError('names no endpoint: set webhook.url = "https://host/path"')
         if self.webhook.secret is None and self.webhook.secret_file is None:
             raise ValueError("has nothing to sign requests with: set webhook.secret_file")
+        return self
+
+    @model_validator(mode="after")
+    def _outbox_has_a_form(self) -> Self:
+        if self.outbox.is_set and self.format == "cloudevents" and self.output in _IN_AN_ENVELOPE:
+            raise ValueError(
+                f"has an outbox, whose events the output {self.output} would carry in an envelope"
+                ' that is no CloudEvent: set format = "json", or make it another publisher'
+            )
         return self
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ def name_of(template: str, pipeline: str, table: TableId, *, setting: str, chars
     """Return the name that ``template``, of a ``setting``, gives ``table``. Raises Misconfigured
     for one of more than ``chars_max`` characters."""
     name = template.format(
-        pipeline=pipeline, schema=_encoded(table.schema), table=_encoded(table.name)
+        pipeline=pipeline, schema=encoded_name(table.schema), table=encoded_name(table.name)
     )
     if len(name) > chars_max:
         raise Misconfigured(
@@ -25,5 +25,6 @@ def name_of(template: str, pipeline: str, table: TableId, *, setting: str, chars
     return name
 
 
-def _encoded(name: str) -> str:
+def encoded_name(name: str) -> str:
+    """Return ``name`` in letters, digits, ``_`` and ``-``, with the codes of all others."""
     return _OTHER.sub(lambda found: f"_x{ord(found[0]):x}_", name)

@@ -40,7 +40,7 @@ class KafkaOutput:
         self._pipeline = pipeline
         self._settings = settings
         self._producer: Producer | None = None
-        self._topics: dict[str, tuple[str, int]] = {}
+        self._topics: dict[tuple[str, str], tuple[str, int]] = {}
         self._begun = False
         self._failure: KafkaError | None = None
         self.order = OrderScope.KEY
@@ -116,9 +116,10 @@ class KafkaOutput:
             return
 
     def _produce(self, producer: Producer, event: ChangeEvent) -> None:
-        topic, partitions = self._topic(event.table)
+        topic, partitions = self._topic(event)
         headers: Headers = [
-            ("tl_seq", f"{event.seq}.{event.part}" if event.part else str(event.seq))
+            ("tl_seq", f"{event.seq}.{event.part}" if event.part else str(event.seq)),
+            *event.headers,
         ]
         places: Sequence[int] = (-1,)  # By the key.
         if event.key is None:
@@ -140,18 +141,28 @@ class KafkaOutput:
             " (publish.….columns)",
         )
 
-    def _topic(self, table: str) -> tuple[str, int]:
-        """Return the topic of a table, and its number of partitions."""
-        if table not in self._topics:
-            topic = name_of(
-                self._settings.topic,
-                self._pipeline,
-                parse_table(table),
-                setting="kafka.topic",
-                chars_max=_NAME_MAX,
-            )
-            self._topics[table] = topic, ensure_topic(self._settings, self._pause, topic)
-        return self._topics[table]
+    def _topic(self, event: ChangeEvent) -> tuple[str, int]:
+        """Return the topic of an event, and its number of partitions."""
+        place = (event.route, "" if event.route else event.table)
+        if place not in self._topics:
+            topic = event.route or self._topic_of_table(event.table)
+            if topic == self._settings.positions_topic:
+                raise Misconfigured(
+                    f"the event of change {event.seq} of {event.table} would go to {topic}, which"
+                    " keeps publishers' positions",
+                    hint="change outbox.topic, kafka.topic or kafka.positions_topic",
+                )
+            self._topics[place] = topic, ensure_topic(self._settings, self._pause, topic)
+        return self._topics[place]
+
+    def _topic_of_table(self, table: str) -> str:
+        return name_of(
+            self._settings.topic,
+            self._pipeline,
+            parse_table(table),
+            setting="kafka.topic",
+            chars_max=_NAME_MAX,
+        )
 
     def _producer_settings(self) -> dict[str, Any]:
         settings = {
