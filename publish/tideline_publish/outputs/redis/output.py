@@ -41,7 +41,14 @@ log = structlog.get_logger("tideline.publisher")
 class RedisOutput:
     """See `Output`."""
 
-    def __init__(self, pipeline: str, publisher: str, settings: RedisSettings) -> None:
+    def __init__(
+        self,
+        pipeline: str,
+        publisher: str,
+        settings: RedisSettings,
+        *,
+        has_outbox: bool = False,
+    ) -> None:
         self._pipeline = pipeline
         self._writer = f"{pipeline}.{publisher}"
         self._position_key = f"tideline:{pipeline}:publisher:{publisher}"
@@ -52,7 +59,9 @@ class RedisOutput:
         self._last: dict[str, EventId] = {}
         self._batch: list[StreamEntry] = []
         self._batch_bytes = 0
-        self.order = OrderScope.TABLE if "{table}" in settings.stream else OrderScope.ALL
+        # Events of an outbox have streams of their own.
+        several = has_outbox or "{table}" in settings.stream
+        self.order = OrderScope.TABLE if several else OrderScope.ALL
         self.record_bytes_max: int | None = _VALUE_BYTES_MAX
         self.keeps_position = True
         self.whole_only = False

@@ -218,7 +218,5 @@ def test_settings_that_cannot_be(settings: dict[str, Any], words: str) -> None:
 def test_an_envelope_is_no_cloudevent() -> None:
     values: dict[str, Any] = {"format": "cloudevents", "outbox": {"table": OUTBOX}}
     with pytest.raises(ValueError, match="in an envelope that is no CloudEvent"):
-        PublishSettings.model_validate(
-            {"output": "files", "files": {"folder": "/tmp/x"}, **values}
-        )
+        PublishSettings.model_validate({"output": "files", "files": {"folder": "/tmp/x"}, **values})
     PublishSettings.model_validate({"output": "redis", **values})
