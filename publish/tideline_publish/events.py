@@ -47,8 +47,10 @@ class ChangeEvent(msgspec.Struct, frozen=True, gc=False):
     @property
     def size(self) -> int:
         """The bytes of key, value and headers."""
-        headers = sum(len(name) + len(value) for name, value in self.headers)
-        return len(self.key or b"") + len(self.value or b"") + headers
+        size = len(self.key or b"") + len(self.value or b"")
+        if self.headers:
+            size += sum(len(name) + len(value) for name, value in self.headers)
+        return size
 
 
 @dataclass(frozen=True, slots=True)

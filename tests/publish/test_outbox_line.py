@@ -140,12 +140,12 @@ def service(postgres: PostgresServer) -> Iterator[Database]:
     drop_database(postgres, database.name)
 
 
-@pytest.fixture(params=["table", "messages"])
+@pytest.fixture
 def by_messages(request: pytest.FixtureRequest) -> bool:
     return bool(request.param == "messages")
 
 
-@pytest.fixture(params=["kafka", "redis"])
+@pytest.fixture
 def output(request: pytest.FixtureRequest, service: Database) -> tuple[dict[str, Any], Task]:
     """A publisher's settings but for its outbox, and the service's task."""
     prefix = f"t{uuid.uuid4().hex[:8]}"
@@ -197,6 +197,16 @@ def line(
     application.close()
 
 
+@pytest.mark.parametrize(
+    ("output", "by_messages"),
+    [
+        ("kafka", "table"),
+        ("redis", "messages"),
+        pytest.param("kafka", "messages", marks=pytest.mark.long),
+        pytest.param("redis", "table", marks=pytest.mark.long),
+    ],
+    indirect=True,
+)
 def test_effects_are_there_once_and_in_order_whoever_is_killed(
     line: Line, service: Database
 ) -> None:
