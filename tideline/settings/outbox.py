@@ -58,7 +58,7 @@ class OutboxSettings(Section):
 
     @property
     def is_set(self) -> bool:
-        """Whether there is an outbox."""
+        """Return whether there is an outbox."""
         return self.table is not None or bool(self.messages)
 
     @field_validator("table")

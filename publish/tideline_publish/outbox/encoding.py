@@ -16,7 +16,7 @@ from tideline_publish.selection import Selection
 
 
 class Outbox:
-    """Which tables and messages are an outbox, and their events."""
+    """Encodes the tables and messages that are an outbox."""
 
     def __init__(
         self, pipeline: str, publisher: PublishSettings, put_aside: PutAside | None = None

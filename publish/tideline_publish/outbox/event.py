@@ -23,7 +23,7 @@ class InvalidEvent(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class OutboxChange:
     """The change that an event is made of; fields as in `ChangeEvent`. ``raw`` is what is put aside
     of one that is invalid: a JSON document."""
 
@@ -57,7 +57,7 @@ class EventMaker:
         )  # fmt: skip
         self.known = frozenset((*self.required, settings.payload, settings.time or settings.id))
 
-    def event(self, source: Source, fields: Fields, at: bytes) -> ChangeEvent | None:
+    def event(self, source: OutboxChange, fields: Fields, at: bytes) -> ChangeEvent | None:
         """Return the event of ``fields``; None for one that was put aside. ``at``: the time of one
         that has no own. Raises Misconfigured for an invalid one."""
         try:
@@ -66,7 +66,7 @@ class EventMaker:
             self.refuse(source, str(error))
             return None
 
-    def refuse(self, source: Source, reason: str) -> None:
+    def refuse(self, source: OutboxChange, reason: str) -> None:
         """Put an invalid event aside, or raise Misconfigured."""
         if self._put_aside is None:
             raise Misconfigured(
@@ -79,7 +79,7 @@ class EventMaker:
         )
         self._put_aside(event, reason)
 
-    def _made(self, source: Source, fields: Fields, at: bytes) -> ChangeEvent:
+    def _made(self, source: OutboxChange, fields: Fields, at: bytes) -> ChangeEvent:
         settings = self._settings
         event_id, aggregate_type, aggregate_id, event_type = map(fields.get, self.required)
         # One by one, so that each is known to be there behind this.

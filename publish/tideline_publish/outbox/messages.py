@@ -14,7 +14,7 @@ from tideline.contract.types import TIMESTAMP
 from tideline.settings.outbox import OutboxSettings
 from tideline_publish.events import ChangeEvent
 from tideline_publish.formats.json_values import json_values
-from tideline_publish.outbox.event import EventMaker, InvalidEvent, Source
+from tideline_publish.outbox.event import EventMaker, InvalidEvent, OutboxChange
 
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -39,13 +39,15 @@ class OutboxMessages:
             times,
             strict=True,
         ):
-            source = Source(seq, table, op, tx, ts_us, object_key, partial(_document, content))
+            source = OutboxChange(
+                seq, table, op, tx, ts_us, object_key, partial(_document, content)
+            )
             event = self._event(source, content, at.strip('"').encode())
             if event is not None:
                 found.append(event)
         return found
 
-    def _event(self, source: Source, content: bytes | None, at: bytes) -> ChangeEvent | None:
+    def _event(self, source: OutboxChange, content: bytes | None, at: bytes) -> ChangeEvent | None:
         try:
             fields = self._fields(content)
         except InvalidEvent as error:

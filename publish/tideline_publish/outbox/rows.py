@@ -28,7 +28,13 @@ from tideline.contract.types import TIMESTAMP, Kind, LogicalType
 from tideline.settings.outbox import OutboxSettings
 from tideline_publish.events import ChangeEvent
 from tideline_publish.formats.json_values import json_values
-from tideline_publish.outbox.event import EventMaker, Fields, InvalidEvent, Source, check_header
+from tideline_publish.outbox.event import (
+    EventMaker,
+    Fields,
+    InvalidEvent,
+    OutboxChange,
+    check_header,
+)
 
 _NAMES = frozenset({Kind.STRING, Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64})
 _KINDS = {
@@ -120,7 +126,7 @@ class OutboxRows:
 
     def _fields(
         self, schema: TableSchema, columns: Sequence[str], rows: pa.RecordBatch, object_key: str
-    ) -> Iterator[tuple[Source, Fields, bytes]]:
+    ) -> Iterator[tuple[OutboxChange, Fields, bytes]]:
         """Yield each row, its values as bytes, and its transaction's time."""
         names = [name for name in schema.column_names if self._is_used(name, columns)]
         values = [_as_bytes(rows.column(name), schema.column(name).logical) for name in names]
@@ -134,7 +140,7 @@ class OutboxRows:
                 texts = {name: text.encode() for name, text in overflow[at] if name in fields}
                 fields |= texts
             raw = partial(_document, fields)
-            source = Source(seq, schema.table, op, tx, ts_us, object_key, raw)
+            source = OutboxChange(seq, schema.table, op, tx, ts_us, object_key, raw)
             yield source, fields, times[at] or b""
 
     def _is_used(self, name: str, columns: Sequence[str]) -> bool:
