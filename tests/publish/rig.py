@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fixtures.capture import WorkerProcess, poll
-from tests.fixtures.parts import Emptied, Event, History, Row, Shaped, schema_of
+from tests.fixtures.parts import Emptied, Event, History, LoggedEvent, Row, Shaped, schema_of
 from tests.fixtures.publishing import NAME, Read, config_of, published
 from tests.publish.outputs import OutputCase
 from tideline.contract.publishing import PublisherEntry
@@ -40,7 +40,7 @@ class Rig:
         for number in range(manifests):
             self.history.commit(*self._changes(number, rows))
 
-    def _changes(self, number: int, rows: int) -> list[Event]:
+    def _changes(self, number: int, rows: int) -> Sequence[LoggedEvent]:
         events: list[Event] = []
         for at in range(rows):
             for table in TABLES:

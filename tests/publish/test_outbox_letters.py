@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.outbox import OUTBOX, insert, outbox_schema
-from tests.fixtures.parts import Event, Logged, Shaped
+from tests.fixtures.parts import Logged, LoggedEvent, Shaped
 from tests.fixtures.publishing import NAME
 from tests.fixtures.settings import as_toml
 from tests.publish.outputs import FilesCase
@@ -31,10 +31,10 @@ class LettersRig(Rig):
         self.good: list[int] = []
         self.bad: list[int] = []
 
-    def _changes(self, number: int, rows: int) -> list[Event]:
+    def _changes(self, number: int, rows: int) -> list[LoggedEvent]:
         return [self._event(self.history.last_seq + at) for at in range(1, rows + 1)]
 
-    def _event(self, seq: int) -> Event:
+    def _event(self, seq: int) -> LoggedEvent:
         if seq % 3:
             self.good.append(seq)
             return insert(str(seq))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.outbox import OUTBOX, insert, outbox_schema
-from tests.fixtures.parts import Event, Logged, Row, Shaped
+from tests.fixtures.parts import Logged, LoggedEvent, Row, Shaped
 from tests.publish.outputs import OUTBOX_TOPIC, OutboxRead, OutputCase
 from tests.publish.rig import Rig
 
@@ -29,9 +29,9 @@ class OutboxRig(Rig):
         self.history.commit(Shaped(outbox_schema(tenant="string")))
         self.wanted: list[OutboxRead] = []
 
-    def _changes(self, number: int, rows: int) -> list[Event]:
+    def _changes(self, number: int, rows: int) -> list[LoggedEvent]:
         """Changes of tables, among them inserts into the outbox whose rows are deleted at once."""
-        found: list[Event] = []
+        found: list[LoggedEvent] = []
         for change in super()._changes(number, rows):
             found.append(change)
             seq = self.history.last_seq + len(found) + 1
@@ -40,7 +40,7 @@ class OutboxRig(Rig):
                 found.append(Row(OUTBOX, "d", {"id": str(seq)}))
         return found
 
-    def _event(self, seq: int, number: int) -> Event:
+    def _event(self, seq: int, number: int) -> LoggedEvent:
         """An event of one of a few aggregates, whose payload is what an output may stumble on."""
         kind, key = f"kind/{seq % 2}", str(seq % AGGREGATES)
         payload = None if seq % 7 == 0 else f'{{"n": {number}, "text": "ü\\n{seq}"}}'

@@ -124,14 +124,14 @@ def from_kafka(task: Task) -> Iterator[Delivery | None]:
             ]
         )
         while True:
-            message = consumer.poll(0.2)
+            message: Any = consumer.poll(0.2)
             if message is None or message.error() is not None:
                 yield None
                 continue
             event_id = dict(message.headers())["id"].decode()
 
             def acknowledge(message: Any = message) -> None:
-                consumer.commit(message, asynchronous=False)
+                consumer.commit(message=message, asynchronous=False)
 
             yield Delivery(event_id, message.key().decode(), message.value().decode(), acknowledge)
 

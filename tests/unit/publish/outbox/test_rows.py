@@ -182,7 +182,7 @@ def test_a_type_that_makes_no_topic_is_a_named_error(tmp_path: Path) -> None:
     ],
 )
 def test_a_table_that_is_no_outbox_is_a_named_error(
-    tmp_path: Path, columns: dict[str, str], outbox: dict[str, str], words: str
+    tmp_path: Path, columns: dict[str, str], outbox: dict[str, Any], words: str
 ) -> None:
     history = history_of(tmp_path, **columns)
     values: dict[str, Any] = {"id": 1.0} if "id" in columns else {}
