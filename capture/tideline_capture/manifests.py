@@ -16,6 +16,8 @@ from tideline.contract.manifest import (
     VerificationChunk,
     tables_in,
 )
+from tideline.contract.messages import FEATURE as MESSAGES_FEATURE
+from tideline.contract.messages import is_message_table
 from tideline.contract.open_state import OpenState
 from tideline.contract.position import SourceIdentity, SourcePosition
 from tideline.contract.request import Answer
@@ -121,15 +123,19 @@ class Manifests:
     ) -> Manifest:
         """Make the manifest that commits ``segment``, with its rows in ``parts``, and its
         verification parts as ``chunks`` say."""
+        uploaded = tuple(parts)
+        messages = tuple(part for part in uploaded if is_message_table(part.table, part.schema))
         empty = segment.last_seq < segment.first_seq and not segment.state_changed
         body = {name: getattr(segment, name) for name in _BODY}
         body |= {
             "kind": ManifestKind.HEARTBEAT if empty else ManifestKind.SEGMENT,
-            "parts": tuple(parts),
+            "parts": tuple(part for part in uploaded if part not in messages),
             "verification_chunks": tuple(chunks),
             "finished": self._ended_here(segment.finished),
             "refused": self._ended_here(segment.refused),
         }
+        if messages:
+            body |= {"logged_messages": messages, "requires": (MESSAGES_FEATURE,)}
         manifest = make_manifest(self.last, self._system, **body)
         for table in tables_in(manifest):
             self._data[table] = manifest.manifest_number

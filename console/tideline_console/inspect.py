@@ -48,8 +48,8 @@ def manifests(settings: Settings, *, last: int) -> None:
                 one.term,
                 one.first_seq,
                 one.last_seq,
-                len(one.parts),
-                sum(part.rows for part in one.parts),
+                len(one.parts) + len(one.logged_messages),
+                sum(part.rows for part in (*one.parts, *one.logged_messages)),
                 len(one.verification_chunks),
                 one.position,
                 moment(one.written_at_us),
@@ -90,7 +90,7 @@ def parts(settings: Settings, *, table: str | None, last: int) -> None:
                 part.key,
             )
             for one in _newest(settings, last)
-            for part in one.parts
+            for part in (*one.parts, *one.logged_messages)
             if wanted in (None, part.table)
         ),
     )

@@ -21,6 +21,8 @@ from tideline.system import Event, RealSystem, System
 from tideline_publish.feed import ChainFeed
 from tideline_publish.formats.registry import FORMATS
 from tideline_publish.lead import PublisherLead
+from tideline_publish.outbox.encoding import Outbox
+from tideline_publish.outbox.letters import OutboxLetters
 from tideline_publish.outputs.base import OutputContext
 from tideline_publish.outputs.registry import OUTPUTS
 from tideline_publish.publisher import Publisher
@@ -76,6 +78,9 @@ class _Program:
         writer = f"{socket.gethostname()}-{system.new_id()[:12]}"
         positions = PublisherLog(self._store, settings.pipeline, name)
         self._lead = PublisherLead(positions, writer, chosen.takeover_after_s, stopping, system)
+        letters = f"{settings.pipeline}.{name}.outbox"
+        self._letters = OutboxLetters(chosen.outbox, letters, self._pause, system)
+        self._lead.invalid = lambda: self._letters.count
 
     def run(self, until_idle_s: float | None) -> None:
         register_publisher(self._settings, self._store, self._name)
@@ -126,7 +131,9 @@ class _Program:
             )
             selection = Selection(self._chosen)
             event_format = FORMATS[self._chosen.format](self._settings.pipeline, self._chosen)
-            feed = ChainFeed(self._store, self._chain, event_format, selection, position)
+            put_aside = self._letters.open(position.seq)
+            outbox = Outbox(self._settings.pipeline, self._chosen, put_aside)
+            feed = ChainFeed(self._store, self._chain, event_format, selection, position, outbox)
             publisher = Publisher(
                 self._chosen,
                 feed,
@@ -138,6 +145,7 @@ class _Program:
             )
             publisher.run(until_idle_s)
         finally:
+            self._letters.close()
             output.close()
 
     def _context(self) -> OutputContext:

@@ -15,8 +15,10 @@ from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 from tideline.store.publisher_log import PublisherLog
 from tideline.system import RealSystem, System
+from tideline_publish.events import ChangeEvent
 from tideline_publish.feed import ChainFeed
 from tideline_publish.formats.registry import FORMATS
+from tideline_publish.outbox.encoding import Outbox
 from tideline_publish.selection import Selection
 from tideline_publish.start import StartPlace
 
@@ -64,7 +66,9 @@ def preview(settings: Settings, name: str) -> Preview:
     entry = PublisherLog(store, settings.pipeline, name).newest()
     position = StartPlace.parse(chosen.start).find(chain) if entry is None else entry.position
     event_format = FORMATS[chosen.format](settings.pipeline, _unregistered(chosen))
-    feed = ChainFeed(store, chain, event_format, Selection(chosen), position)
+    put_aside = _passed_by if chosen.outbox.on_invalid == "dead_letter" else None
+    outbox = Outbox(settings.pipeline, chosen, put_aside)
+    feed = ChainFeed(store, chain, event_format, Selection(chosen), position, outbox)
     found = Preview(position.seq + 1, position.seq)
     for batch in feed.batches():
         for event in batch.events:
@@ -79,6 +83,10 @@ def preview(settings: Settings, name: str) -> Preview:
 def _unregistered(chosen: PublishSettings) -> PublishSettings:
     """Return the settings without a schema registry: to look changes nothing there."""
     return chosen.model_copy(update={"avro": chosen.avro.model_copy(update={"registry": None})})
+
+
+def _passed_by(event: ChangeEvent, reason: str) -> None:
+    """Leave out what the publisher would put into its dead letters."""
 
 
 def _append(

@@ -14,19 +14,23 @@ from tideline.contract.part import BEFORE, DELETED, OP, OVERFLOW, SEQ, TS, TX, U
 from tideline.contract.schema import TableSchema
 from tideline_publish.events import ChangeEvent
 from tideline_publish.formats.base import EventFormat
+from tideline_publish.outbox.encoding import Outbox
 from tideline_publish.part_rows import TableRows
 from tideline_publish.selection import Selection
 
 
 class Encoder:
-    """Encodes rows in one form. ``read_schema`` returns the schema of a fingerprint."""
+    """Encodes rows in one form, but for those of an ``outbox``. ``read_schema`` returns the schema
+    of a fingerprint."""
 
     def __init__(
         self,
         event_format: EventFormat,
         selection: Selection,
         read_schema: Callable[[str], TableSchema],
+        outbox: Outbox,
     ) -> None:
+        self._outbox = outbox
         self._format = event_format
         self._selection = selection
         self._read_schema = read_schema
@@ -36,7 +40,13 @@ class Encoder:
         """Return the events of the rows of ``window``, which are in ``manifest``, in order."""
         found: list[ChangeEvent] = []
         for rows in window:
+            if rows.logged:
+                found += self._outbox.messages(rows.part, rows.batch)
+                continue
             schema = self._schema(rows.part.schema)
+            if self._outbox.has(schema.table):
+                found += self._outbox.rows(schema, rows.part, rows.batch)
+                continue
             chosen = self._chosen(rows.batch)
             for part, some in self._split(schema, chosen):
                 found += self._encoded(manifest, schema, part, some, rows.part.key)

@@ -13,6 +13,10 @@ TRUNCATED = "t"
 """The operation of an event that removes all rows of a table; the others are those of parts."""
 
 
+Headers = tuple[tuple[str, bytes], ...]
+"""Pairs of name and value, in their order."""
+
+
 class ChangeEvent(msgspec.Struct, frozen=True, gc=False):
     """A change, encoded.
 
@@ -23,7 +27,9 @@ class ChangeEvent(msgspec.Struct, frozen=True, gc=False):
     without a key. ``value`` is None for a tombstone. ``ts_us``: when the transaction ``tx``
     committed, by the source's clock, µs since 1970 UTC; of a row that a dump read, when it was
     read. ``object_key`` is the object in the store that has the row, at ``seq``; "" for an event
-    without one.
+    without one. ``route`` is the topic or stream that it goes to, whatever its table; "" for an
+    event that goes by its table. Only events with a route have ``headers``, and a key and value
+    that may be any bytes.
     """
 
     seq: int
@@ -35,11 +41,16 @@ class ChangeEvent(msgspec.Struct, frozen=True, gc=False):
     key: bytes | None
     value: bytes | None
     object_key: str = ""
+    route: str = ""
+    headers: Headers = ()
 
     @property
     def size(self) -> int:
-        """The bytes of key and value."""
-        return len(self.key or b"") + len(self.value or b"")
+        """The bytes of key, value and headers."""
+        size = len(self.key or b"") + len(self.value or b"")
+        if self.headers:
+            size += sum(len(name) + len(value) for name, value in self.headers)
+        return size
 
 
 @dataclass(frozen=True, slots=True)

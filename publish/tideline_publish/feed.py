@@ -13,6 +13,7 @@ from tideline.store.objects import ObjectStore
 from tideline_publish.encoding import Encoder
 from tideline_publish.events import TRUNCATED, ChangeEvent, EventBatch
 from tideline_publish.formats.base import EventFormat
+from tideline_publish.outbox.encoding import Outbox
 from tideline_publish.part_rows import rows_in_order
 from tideline_publish.selection import Selection
 
@@ -27,12 +28,14 @@ class ChainFeed:
         event_format: EventFormat,
         selection: Selection,
         position: ChainPosition,
+        outbox: Outbox,
     ) -> None:
+        self._outbox = outbox
         self._store = store
         self._chain = chain
         self._format = event_format
         self._selection = selection
-        self._encoder = Encoder(event_format, selection, chain.read_schema)
+        self._encoder = Encoder(event_format, selection, chain.read_schema, outbox)
         self._last: ManifestEntry | None = None
         self.position = position
 
@@ -82,11 +85,13 @@ class ChainFeed:
         return ChainPosition(manifest.incarnation, number, seq, self.position.epoch)
 
     def _windows(self, entry: ManifestEntry) -> Iterator[tuple[int, list[ChangeEvent]]]:
-        manifest = entry.manifest
-        parts = [part for part in manifest.parts if self._selection.has(part.table)]
+        manifest, after = entry.manifest, self.position.seq
+        parts = [part for part in manifest.parts if self._has(part.table)]
+        messages = [part for part in manifest.logged_messages if self._outbox.has_messages(part)]
         left = self._truncates(entry)
-        for end, window in rows_in_order(parts, self._store.get):
-            events = self._encoder.events(manifest, window)
+        for end, window in rows_in_order(parts, self._store.get, messages):
+            # What was published is not judged again: an operator may have gone behind a bad row.
+            events = self._encoder.events(manifest, [one.behind(after) for one in window])
             within = [one for one in left if one.seq <= end]
             if within:
                 events = sorted([*events, *within], key=lambda one: (one.seq, one.part))
@@ -95,10 +100,20 @@ class ChainFeed:
         if left:
             yield left[-1].seq, left
 
+    def _has(self, table: str) -> bool:
+        return self._outbox.has(table) or self._selection.has(table)
+
     def _truncates(self, entry: ManifestEntry) -> list[ChangeEvent]:
+        for one in entry.manifest.truncates:
+            if self._outbox.has(one.table) and one.seq > self.position.seq:
+                self._outbox.truncated(one.table, one.seq)
         if TRUNCATED not in self._selection.operations:
             return []
-        chosen = [one for one in entry.manifest.truncates if self._selection.has(one.table)]
+        chosen = [
+            one
+            for one in entry.manifest.truncates
+            if self._selection.has(one.table) and not self._outbox.has(one.table)
+        ]
         return [self._truncate(entry, one) for one in sorted(chosen, key=lambda one: one.seq)]
 
     def _truncate(self, entry: ManifestEntry, truncate: Truncate) -> ChangeEvent:

@@ -21,7 +21,8 @@ log = structlog.get_logger("tideline.publisher")
 
 class PublisherLead:
     """A worker's hold on a publisher; ``entry`` is the newest entry that is known. ``reason``: why
-    nothing is published, in what is appended until it is another one."""
+    nothing is published, in what is appended until it is another one. ``invalid`` returns how many
+    rows were put aside before they came to the output."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class PublisherLead:
         self._appended_at = self._waited_from = 0.0
         self.entry: PublisherEntry | None = None
         self.reason = ""
+        self.invalid: Callable[[], int] = lambda: 0
 
     @property
     def silent_s(self) -> float:
@@ -92,12 +94,13 @@ class PublisherLead:
         dead_letters: int | None = None,
     ) -> None:
         """Append ``position`` to the log, with ``events`` more that are published, and the number
-        of ``dead_letters`` (None: as it was); raises like it, Fenced where another worker has
-        it."""
+        of ``dead_letters`` of the output (None: all are as they were); raises like it, Fenced
+        where another worker has it."""
         before = self.entry
         number, known = (1, 0) if before is None else (before.number + 1, before.events)
-        if dead_letters is None:
-            dead_letters = 0 if before is None else before.dead_letters
+        letters = 0 if before is None else before.dead_letters
+        if dead_letters is not None:
+            letters = dead_letters + self.invalid()
         entry = PublisherEntry(
             self._positions.publisher,
             number,
@@ -106,7 +109,7 @@ class PublisherLead:
             self._system.wall_us(),
             released,
             known + events,
-            dead_letters=dead_letters,
+            dead_letters=letters,
             reason=self.reason,
         )
         self._positions.append(entry)

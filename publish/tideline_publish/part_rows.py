@@ -26,21 +26,34 @@ _RESTORE = "restore the object from a copy of the store"
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Rows of one part, by their sequences."""
+    """Rows of one part, by their sequences; ``logged``: they are logical messages."""
 
     part: Part
     batch: pa.RecordBatch
+    logged: bool = False
+
+    def behind(self, seq: int) -> TableRows:
+        """Return the rows with sequences above ``seq``."""
+        sequences = self.batch.column(SEQ).to_numpy()
+        if not len(sequences) or sequences[0] > seq:
+            return self
+        first = int(np.searchsorted(sequences, seq, side="right"))
+        return TableRows(self.part, self.batch.slice(first), self.logged)
 
 
 def rows_in_order(
-    parts: Sequence[Part], get: Callable[[str], bytes | None]
+    parts: Sequence[Part],
+    get: Callable[[str], bytes | None],
+    messages: Sequence[Part] = (),
 ) -> Iterator[tuple[int, list[TableRows]]]:
-    """Yield the rows of ``parts`` in windows, each with the sequence that it reaches to: all rows
-    of the next have higher ones. Within a window, each batch is in order.
+    """Yield the rows of ``parts``, and of parts of logical ``messages``, in windows, each with the
+    sequence that it reaches to: all rows of the next have higher ones. Within a window, each batch
+    is in order.
 
     Raises CorruptData for a part that is missing, or is not as its manifest has it.
     """
-    waiting = sorted(parts, key=lambda part: part.first_seq, reverse=True)
+    logged = {part.key for part in messages}
+    waiting = sorted([*parts, *messages], key=lambda part: part.first_seq, reverse=True)
     opened: list[_PartReader] = []
     while waiting or opened:
         if not opened:
@@ -49,7 +62,14 @@ def rows_in_order(
         while waiting and waiting[-1].first_seq <= end:
             opened.append(_PartReader(waiting.pop(), get))
             end = min(end, opened[-1].loaded_to)
-        yield end, [TableRows(one.part, one.take(end)) for one in opened if one.next_seq <= end]
+        yield (
+            end,
+            [
+                TableRows(one.part, one.take(end), one.part.key in logged)
+                for one in opened
+                if one.next_seq <= end
+            ],
+        )
         opened = [one for one in opened if not one.ended]
 
 

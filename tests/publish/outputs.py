@@ -20,8 +20,20 @@ from devtools.services.valkey import ValkeyServer
 from tests.fixtures.publishing import Read
 from tests.support.webhook_server import SECRET, WebhookServer
 
+OUTBOX_TOPIC = "outbox.event."
 Pair = tuple[Any, Any]
 """A key and a value; a tombstone's value is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRead:
+    """An outbox's event as a consumer has it; ``payload`` None: a tombstone."""
+
+    order: tuple[int, int]
+    route: str
+    key: str
+    headers: Mapping[str, str]
+    payload: str | None
 
 
 class OutputCase(Protocol):
@@ -43,6 +55,16 @@ class OutputCase(Protocol):
         """All events, those of one row in the order in which a consumer has them."""
         ...
 
+    def outbox(self) -> list[OutboxRead]:
+        """All events of an outbox, those of one aggregate in the order in which a consumer has
+        them; topics begin with `OUTBOX_TOPIC`. Events of tables are left out."""
+        ...
+
+    @property
+    def topic_prefix(self) -> str:
+        """What the topics of this test's outbox begin with, before `OUTBOX_TOPIC`."""
+        ...
+
 
 class PairsCase(OutputCase, Protocol):
     """One that shows events of every form, tombstones among them."""
@@ -60,12 +82,16 @@ class FilesCase:
     once: bool = True
     order_of_all: bool = True
     cuts: bool = True
+    topic_prefix: str = ""
 
     def settings(self) -> dict[str, Any]:
         return {"output": "files", "files": {"folder": str(self.folder), "file_bytes_max": 2_000}}
 
     def events(self) -> list[Read]:
-        return list(with_parts(self._lines()))
+        return list(with_parts(of_tables(self._lines())))
+
+    def outbox(self) -> list[OutboxRead]:
+        return enclosed(self._lines())
 
     def pairs(self) -> list[Pair]:
         return [(line["key"], line["value"]) for line in self._lines()]
@@ -86,6 +112,7 @@ class ParquetCase:
     once: bool = True
     order_of_all: bool = False
     cuts: bool = True
+    topic_prefix: str = ""
 
     def settings(self) -> dict[str, Any]:
         files = {"folder": str(self.folder), "format": "parquet", "file_age_s": 0.3}
@@ -101,7 +128,14 @@ class ParquetCase:
                 json.loads(row["value"]),
             )
             for row in rows
+            if "topic" not in json.loads(row["value"])
         ]
+
+    def outbox(self) -> list[OutboxRead]:
+        paths = sorted(self.folder.glob(f"{OUTBOX_TOPIC.replace('.', '_x2e_')}*/*.parquet"))
+        rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
+        assert all(json.loads(row["key"]) == json.loads(row["value"])["key"] for row in rows)
+        return enclosed(json.loads(row["value"]) for row in rows)
 
 
 @dataclass
@@ -113,6 +147,10 @@ class KafkaCase:
     order_of_all: bool = False
     cuts: bool = False
     prefix: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:8]}")
+
+    @property
+    def topic_prefix(self) -> str:
+        return f"{self.prefix}_"
 
     @property
     def once(self) -> bool:
@@ -135,14 +173,25 @@ class KafkaCase:
     def pairs(self) -> list[Pair]:
         return [(_decoded(one.key()), _decoded(one.value())) for one in self._messages()]
 
-    def _messages(self) -> list[Any]:
+    def outbox(self) -> list[OutboxRead]:
+        found = []
+        for one in self._messages(f"{self.prefix}_{OUTBOX_TOPIC}"):
+            headers = {name: value.decode() for name, value in one.headers()}
+            assert len(headers) == len(one.headers())
+            order = (int(headers.pop("tl_seq")), 0)
+            payload = None if one.value() is None else one.value().decode()
+            found.append(OutboxRead(order, one.topic(), one.key().decode(), headers, payload))
+        return found
+
+    def _messages(self, prefix: str = "") -> list[Any]:
         consumer = consumer_of(self.server)
         try:
             topics = consumer.list_topics(timeout=30).topics
             places = [
                 TopicPartition(topic, partition, 0)
                 for topic, about in topics.items()
-                if topic.startswith(f"{self.prefix}.") and not topic.endswith(".positions")
+                if topic.startswith(prefix or f"{self.prefix}.")
+                and not topic.endswith(".positions")
                 for partition in about.partitions
             ]
             return read_all(consumer, places)
@@ -160,6 +209,10 @@ class RedisCase:
     cuts: bool = True
     prefix: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:8]}")
 
+    @property
+    def topic_prefix(self) -> str:
+        return f"{self.prefix}_"
+
     def settings(self) -> dict[str, Any]:
         name = self.prefix if self.order_of_all else f"{self.prefix}:{{schema}}.{{table}}"
         return {"output": "redis", "redis": {"url": self.server.url(), "stream": name}}
@@ -168,7 +221,14 @@ class RedisCase:
         with redis.Redis.from_url(self.server.url(), decode_responses=True) as client:
             names = sorted(client.keys(f"{self.prefix}*"))
             streams = [name for name in names if not name.endswith(":writer")]
+            streams = [name for name in streams if OUTBOX_TOPIC not in name]
             return [_entry(*one) for name in streams for one in client.xrange(name)]
+
+    def outbox(self) -> list[OutboxRead]:
+        with redis.Redis.from_url(self.server.url(), decode_responses=True) as client:
+            names = sorted(client.keys(f"{self.prefix}_{OUTBOX_TOPIC}*"))
+            streams = [name for name in names if not name.endswith(":writer")]
+            return [_outbox_entry(name, *one) for name in streams for one in client.xrange(name)]
 
 
 @dataclass
@@ -179,6 +239,7 @@ class WebhookCase:
     once: bool = False
     order_of_all: bool = True
     cuts: bool = False
+    topic_prefix: str = ""
 
     def __post_init__(self) -> None:
         self.server.answer = self._answer
@@ -195,7 +256,11 @@ class WebhookCase:
 
     def events(self) -> list[Read]:
         assert all(one.is_signed() for one in self.server.received)
-        return list(with_parts(self.server.taken()))
+        return list(with_parts(of_tables(self.server.taken())))
+
+    def outbox(self) -> list[OutboxRead]:
+        assert all(one.is_signed() for one in self.server.received)
+        return enclosed(self.server.taken())
 
     @staticmethod
     def _answer(number: int, _: object) -> tuple[int, Mapping[str, str]]:
@@ -210,6 +275,7 @@ class KinesisCase:
     once: bool = False
     order_of_all: bool = False
     cuts: bool = False
+    topic_prefix: str = ""
     stream: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:8]}")
 
     def __post_init__(self) -> None:
@@ -229,7 +295,11 @@ class KinesisCase:
 
     def events(self) -> list[Read]:
         """Of a truncate, which is in each shard, one."""
-        found = self.server.records(self.stream)
+        found = [
+            one
+            for one in self.server.records(self.stream)
+            if "topic" not in json.loads(base64.b64decode(one["Data"]))
+        ]
         first = min((one["ShardId"] for one in found), default="")
         values = [
             value
@@ -243,9 +313,27 @@ class KinesisCase:
             for one in values
         ]
 
+    def outbox(self) -> list[OutboxRead]:
+        found = self.server.records(self.stream)
+        return enclosed(json.loads(base64.b64decode(one["Data"])) for one in found)
+
     @staticmethod
     def _fault(number: int, records: list[dict[str, Any]]) -> Mapping[int, str]:
         return {at: THROTTLED for at in range(len(records)) if (number + at) % 4 == 0}
+
+
+def of_tables(values: Iterable[Any]) -> Iterator[Any]:
+    """Those of ``values`` that are no outbox's events."""
+    return (one for one in values if "topic" not in one)
+
+
+def enclosed(values: Iterable[Mapping[str, Any]]) -> list[OutboxRead]:
+    """The events of an outbox among ``values``, which are in envelopes."""
+    return [
+        OutboxRead((one["seq"], 0), one["topic"], one["key"], one["headers"], one["payload"])
+        for one in values
+        if "topic" in one
+    ]
 
 
 def with_parts(values: Iterable[Mapping[str, Any]]) -> Iterator[Read]:
@@ -261,6 +349,16 @@ def _entry(entry_id: str, fields: Mapping[str, str]) -> Read:
     seq, _, part = entry_id.partition("-")
     key = json.loads(fields["key"]) if "key" in fields else None
     return Read((int(seq), int(part)), key, json.loads(fields["value"]))
+
+
+def _outbox_entry(route: str, entry_id: str, fields: Mapping[str, str]) -> OutboxRead:
+    seq, _, part = entry_id.partition("-")
+    headers = {
+        name.removeprefix("header:"): value
+        for name, value in fields.items()
+        if name.startswith("header:")
+    }
+    return OutboxRead((int(seq), int(part)), route, fields["key"], headers, fields.get("value"))
 
 
 def consumer_of(server: KafkaServer) -> Consumer:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fixtures.capture import WorkerProcess, poll
-from tests.fixtures.parts import Emptied, Event, History, Row, Shaped, schema_of
+from tests.fixtures.parts import Emptied, Event, History, LoggedEvent, Row, Shaped, schema_of
 from tests.fixtures.publishing import NAME, Read, config_of, published
 from tests.publish.outputs import OutputCase
 from tideline.contract.publishing import PublisherEntry
@@ -29,7 +29,9 @@ class Rig:
         self.history = History(root)
         shapes = [schema_of(one, {"id": "int32", "note": "string"}, ["id"]) for one in TABLES]
         self.history.commit(*map(Shaped, shapes))
-        self.config = config_of(self.history, **{**QUICK, **output.settings(), **publisher})
+        self.config = config_of(
+            self.history, **{"tables": TABLES, **QUICK, **output.settings(), **publisher}
+        )
         self._root = root
         self._positions = PublisherLog(self.history.store, self.history.settings.pipeline, NAME)
 
@@ -38,7 +40,7 @@ class Rig:
         for number in range(manifests):
             self.history.commit(*self._changes(number, rows))
 
-    def _changes(self, number: int, rows: int) -> list[Event]:
+    def _changes(self, number: int, rows: int) -> Sequence[LoggedEvent]:
         events: list[Event] = []
         for at in range(rows):
             for table in TABLES:
@@ -81,7 +83,8 @@ class Rig:
 
     def check(self) -> None:
         """All events of the chain are at the output, each row's in order."""
-        wanted, found = published(self.history), self.output.events()
+        wanted = published(self.history, tables=TABLES)
+        found = self.output.events()
         if self.output.order_of_all:
             assert first_times(found) == wanted
         if self.output.once:

@@ -22,6 +22,7 @@ from tideline.contract.document import (
     written_version,
 )
 from tideline.contract.errors import CorruptData, InvariantBroken
+from tideline.contract.messages import FEATURE as MESSAGES_FEATURE
 from tideline.contract.open_state import OpenState, TableState
 from tideline.contract.part import PartCounts
 from tideline.contract.position import SourceIdentity, SourcePosition, may_follow
@@ -30,7 +31,7 @@ from tideline.contract.sequence import SequenceRange
 from tideline.contract.steps import ColumnStep
 
 MANIFEST_VERSION = 1
-FEATURES: frozenset[str] = frozenset()
+FEATURES = frozenset({MESSAGES_FEATURE})
 """The optional features that this version understands."""
 STATE_DISTANCE_MAX = 256
 RECENT_ANSWERS_MAX = 256
@@ -156,7 +157,8 @@ class Manifest(
     ``source_time_us`` is the source's clock in the newest of our heartbeats contained so far, µs
     since 1970 UTC (readers want `through_us`), ``written_at_us`` the writer's clock. ``uploading``
     lists the part prefixes (numbers) of an unfinished huge transaction. ``released``: the writer
-    stopped cleanly and a successor need not wait.
+    stopped cleanly and a successor need not wait. ``logged_messages`` are parts of logical messages
+    (`tideline.contract.messages`), which no warehouse reads.
     """
 
     pipeline: str
@@ -186,6 +188,7 @@ class Manifest(
     uploading: tuple[int, ...] = ()
     released: bool = False
     verification_chunks: tuple[VerificationChunk, ...] = ()
+    logged_messages: tuple[Part, ...] = ()
 
     @property
     def seqs(self) -> SequenceRange:
@@ -246,7 +249,9 @@ def check_manifest(manifest: Manifest) -> None:
     if begins and (seqs.first != 1 or manifest.state is None):
         raise InvariantBroken("manifest 1: a chain begins with sequence 1 and its state in full")
     rows = 0
-    for part in manifest.parts:
+    if bool(manifest.logged_messages) != (MESSAGES_FEATURE in manifest.requires):
+        raise InvariantBroken(f"manifest {number}: messages, and what it requires, do not agree")
+    for part in (*manifest.parts, *manifest.logged_messages):
         rows += part.rows
         if sum(part.operations.values()) != part.rows or part.rows < 1:
             raise InvariantBroken(f"manifest {number}: part counts differ, of {part.key}")

@@ -28,7 +28,11 @@ class BlockFacts:
             block.first_manifest,
             block.last_manifest,
             {file.key: file for file in block.files},
-            {part.key: (m.manifest_number, part) for m in manifests for part in m.parts},
+            {
+                part.key: (m.manifest_number, part)
+                for m in manifests
+                for part in (*m.parts, *m.logged_messages)
+            },
             {m.manifest_number: frozenset(m.uploading) for m in manifests if m.uploading},
         )
 

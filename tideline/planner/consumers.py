@@ -56,6 +56,11 @@ class Consumer(Protocol):
         cannot be read."""
         ...
 
+    def messages_applied(self, tail: Manifest) -> int | None:
+        """Return the manifest up to which logical messages are applied here; None for one that
+        needs none. Raises as `applied` does."""
+        ...
+
     def needs(self, table: str, tail: Manifest, state: OpenState) -> bool:
         """Return whether ``table`` may have to be rebuilt here. Raises as `applied` does."""
         ...
@@ -104,6 +109,9 @@ class WarehouseConsumer:
                 found[name] = tail.manifest_number
         return found
 
+    def messages_applied(self, tail: Manifest) -> int | None:
+        return None
+
     def needs(self, table: str, tail: Manifest, state: OpenState) -> bool:
         now = state.tables[table]
         ended = _has_ended(table, now, self._ended)
@@ -143,6 +151,9 @@ class Rebuilding:
         own = self._warehouse.applied(tail, replace(state, tables=tables))
         return found | ({self._table: own[self._table]} if self._table in own else {})
 
+    def messages_applied(self, tail: Manifest) -> int | None:
+        return None
+
     def needs(self, table: str, tail: Manifest, state: OpenState) -> bool:
         return table == self._table
 
@@ -159,10 +170,14 @@ class PublisherConsumer:
         self._log = PublisherLog(store, settings.pipeline, publisher)
 
     def applied(self, tail: Manifest, state: OpenState) -> Mapping[str, int]:
+        number = self.messages_applied(tail)
+        return dict.fromkeys(state.tables, number) if number else {}
+
+    def messages_applied(self, tail: Manifest) -> int:
         entry = self._log.newest()
         if entry is None or entry.position.incarnation != tail.incarnation:
-            return {}
-        return dict.fromkeys(state.tables, entry.position.manifest_number)
+            return 0
+        return entry.position.manifest_number
 
     def needs(self, table: str, tail: Manifest, state: OpenState) -> bool:
         return False  # It builds nothing again.

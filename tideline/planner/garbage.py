@@ -25,6 +25,7 @@ from tideline.contract import layout
 from tideline.contract.block import block_of, manifests_of
 from tideline.contract.errors import CorruptData
 from tideline.contract.manifest import Manifest, Part
+from tideline.contract.messages import is_message_table
 from tideline.contract.open_state import OpenState
 from tideline.contract.plan import decode_plan
 from tideline.contract.receipt import DONE, decode_receipt
@@ -72,7 +73,8 @@ class Rules:
     ``applied``: per consumer, by table the manifest up to which all is applied; with no consumer
     nothing is. ``deletes_before``: by table the ``first_low_seq`` of its latest finished full dump.
     ``pinned``: keys that open plans name. Objects written before ``parts_before`` are older than
-    the retention, before ``orphans_before`` older than any upload.
+    the retention, before ``orphans_before`` older than any upload. ``messages_applied``: as
+    ``applied``, of logical messages.
     """
 
     applied: Sequence[Mapping[str, int]]
@@ -80,6 +82,7 @@ class Rules:
     pinned: frozenset[str]
     parts_before: datetime
     orphans_before: datetime
+    messages_applied: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -98,6 +101,9 @@ def fate_of(part: Part, manifest_number: int, modified: datetime, rules: Rules) 
     """Return the fate of ``part``, which manifest ``manifest_number`` or one before it names."""
     if modified >= rules.parts_before:
         return Fate.YOUNG
+    if is_message_table(part.table, part.schema):  # They build no table.
+        applied = min(rules.messages_applied, default=0)
+        return Fate.UNAPPLIED if applied < manifest_number else Fate.UNNEEDED
     delete_before = rules.deletes_before.get(part.table)
     if delete_before is None or part.last_seq > delete_before:
         return Fate.REBUILD
@@ -201,6 +207,7 @@ class Garbage:
         }
         plans_since = now - timedelta(days=retention.plans_days)
         consumers = known_consumers(self._settings, self._store, plans_since)
+        reached = [consumer.messages_applied(tail) for consumer in consumers]
         unneeded = _no_longer_needed(consumers, tail, state)
         return Rules(
             applied=[consumer.applied(tail, state) for consumer in consumers],
@@ -208,6 +215,7 @@ class Garbage:
             pinned=frozenset(self._pinned(plans_since)),
             parts_before=now - timedelta(days=retention.parts_days),
             orphans_before=now - timedelta(days=retention.orphans_days),
+            messages_applied=[one for one in reached if one is not None],
         )
 
     # -- plans ---------------------------------------------------------------------------------

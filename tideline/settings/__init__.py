@@ -147,6 +147,21 @@ class Settings(BaseSettings):
             )
         return warehouse
 
+    @field_validator("publish")
+    @classmethod
+    def _captured_messages(
+        cls, publishers: Mapping[str, PublishSettings], info: ValidationInfo
+    ) -> Mapping[str, PublishSettings]:
+        captured = getattr(info.data.get("source"), "messages", ())
+        for name, publisher in publishers.items():
+            missing = sorted(set(publisher.outbox.messages) - set(captured))
+            if missing and "source" in info.data:
+                raise ValueError(
+                    f"{name}: outbox.messages has {missing[0]}, which is not captured: add it to"
+                    " source.messages"
+                )
+        return publishers
+
     @cached_property
     def warehouse_storage(self) -> Warehouse:
         """The warehouse with the access that counts: its own, else the store's where both are in

@@ -13,6 +13,7 @@ from tideline.contract.patterns import check_patterns
 from tideline.settings.addresses import is_loopback
 from tideline.settings.avro import AvroSettings
 from tideline.settings.base import Count, Effect, MiB, Seconds, Section
+from tideline.settings.outbox import OutboxSettings
 from tideline.settings.outputs.kinesis import KinesisSettings
 from tideline.settings.outputs.redis import RedisSettings
 from tideline.settings.outputs.webhook import WebhookSettings
@@ -23,6 +24,8 @@ OutputName = Literal["files", "kafka", "kinesis", "null", "redis", "webhook"]
 FormatName = Literal["json", "avro", "cloudevents", "debezium"]
 """The forms of events (`tideline_publish.formats.registry`)."""
 Operation = Literal["c", "u", "d", "r", "t"]
+_IN_AN_ENVELOPE = ("files", "kinesis", "webhook")
+"""The outputs whose records are a value and nothing else."""
 START = r"^(beginning|now|sequence:[0-9]{1,19}|manifest:[0-9]{1,19}|time:[0-9T:.+Z-]{10,40})$"
 _TOPIC = r"^([A-Za-z0-9._-]|\{pipeline\}|\{schema\}|\{table\})+$"
 
@@ -180,6 +183,8 @@ class PublishSettings(Section):
     """For the format `debezium`."""
     avro: AvroSettings = AvroSettings()
     """For the format `avro`."""
+    outbox: OutboxSettings = OutboxSettings()
+    """For events that the application wrote itself ([OUTBOX](OUTBOX.md))."""
 
     @field_validator("tables", "exclude_tables")
     @classmethod
@@ -229,6 +234,15 @@ class PublishSettings(Section):
             raise ValueError(
                 "would be taken over while it waits for the schema registry: two times"
                 " avro.timeout_s, and heartbeat_s, together must be below takeover_after_s"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _outbox_has_a_form(self) -> Self:
+        if self.outbox.is_set and self.format == "cloudevents" and self.output in _IN_AN_ENVELOPE:
+            raise ValueError(
+                f"has an outbox, whose events the output {self.output} would carry in an envelope"
+                ' that is no CloudEvent: set format = "json", or make it another publisher'
             )
         return self
 

@@ -214,6 +214,10 @@ class CoreState:
             raise InvariantBroken(f"rows of {rows.schema.table} came before their schema")
         self.segment.add(rows)
 
+    def emit_messages(self, messages: Rows) -> None:
+        """Add sequenced logical messages: rows of no table."""
+        self.segment.add(messages)
+
     def record(self, event: SchemaEvent | Truncate | DeleteBefore) -> None:
         if isinstance(event, SchemaEvent):
             self.segment.schema_events.append(event)

@@ -148,6 +148,8 @@ class Worker:
         for rows in batch.rows:
             self.run(self.dumps.saw_rows(rows))
             state.emit(rows)
+        for messages in batch.messages:
+            state.emit_messages(messages)
         if batch.changes:
             self.last_change_at = now
             state.begin_segment(now if since is None else since)

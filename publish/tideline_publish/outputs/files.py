@@ -16,6 +16,7 @@ from tideline.contract.errors import Misconfigured
 from tideline.contract.publishing import ChainPosition
 from tideline_publish.events import ChangeEvent
 from tideline_publish.outputs.base import OrderScope, OutputContext
+from tideline_publish.outputs.envelope import in_envelopes
 from tideline_publish.outputs.folders import disk_errors, sync_folder
 from tideline_publish.outputs.json_lines import cut_lines
 
@@ -60,7 +61,8 @@ class FilesOutput:
         self._context.pause(0)  # One that comes back after a takeover must not write.
         with disk_errors(self._folder):
             file = self._file or self._begun(events[0].seq)
-            _write_all(file, b"\n".join(map(self._line, events)) + b"\n")
+            lines = (_plain(one) if one.route else self._line(one) for one in in_envelopes(events))
+            _write_all(file, b"\n".join(lines) + b"\n")
 
     def settle(self, position: ChainPosition) -> None:
         """See `Output`."""

@@ -16,7 +16,7 @@ def name_of(template: str, pipeline: str, table: TableId, *, setting: str, chars
     """Return the name that ``template``, of a ``setting``, gives ``table``. Raises Misconfigured
     for one of more than ``chars_max`` characters."""
     name = template.format(
-        pipeline=pipeline, schema=_encoded(table.schema), table=_encoded(table.name)
+        pipeline=pipeline, schema=encoded_name(table.schema), table=encoded_name(table.name)
     )
     if len(name) > chars_max:
         raise Misconfigured(
@@ -32,5 +32,6 @@ def topic_of(template: str, pipeline: str, table: TableId) -> str:
     return name_of(template, pipeline, table, setting="kafka.topic", chars_max=_TOPIC_CHARS_MAX)
 
 
-def _encoded(name: str) -> str:
+def encoded_name(name: str) -> str:
+    """Return ``name`` in letters, digits, ``_`` and ``-``, with the codes of all others."""
     return _OTHER.sub(lambda found: f"_x{ord(found[0]):x}_", name)

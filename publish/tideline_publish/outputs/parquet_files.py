@@ -26,8 +26,9 @@ from tideline.contract.publishing import ChainPosition
 from tideline.contract.schema import parse_table
 from tideline_publish.events import ChangeEvent
 from tideline_publish.outputs.base import OrderScope, OutputContext
+from tideline_publish.outputs.envelope import in_envelopes
 from tideline_publish.outputs.folders import disk_errors, sync_folder
-from tideline_publish.outputs.names import name_of
+from tideline_publish.outputs.names import encoded_name, name_of
 
 _SUFFIX = ".parquet"
 _WRITING = ".writing-"
@@ -86,21 +87,21 @@ class ParquetOutput:
 
     def write(self, events: Sequence[ChangeEvent]) -> None:
         """See `Output`."""
-        for event in events:
-            self._events[event.table].append(event)
+        for event in in_envelopes(events):
+            self._events[self._name(event)].append(event)
 
     def settle(self, position: ChainPosition) -> None:
         """See `Output`."""
         assert self._own is not None
         found, self._events = self._events, defaultdict(list)
         with disk_errors(self._folder):
-            for table, events in found.items():
-                folder = self._folder / self._name(table)
+            for name, events in found.items():
+                folder = self._folder / name
                 if not folder.is_dir():
                     folder.mkdir(exist_ok=True)
                     sync_folder(self._folder)
-                name = _file_name(events[0].seq, events[-1].seq)
-                _put(_as_table(events), self._own / name, folder / name)
+                file = _file_name(events[0].seq, events[-1].seq)
+                _put(_as_table(events), self._own / file, folder / file)
 
     def close(self) -> None:
         """See `Output`."""
@@ -109,7 +110,11 @@ class ParquetOutput:
         if own is not None:
             shutil.rmtree(own, ignore_errors=True)
 
-    def _name(self, table: str) -> str:
+    def _name(self, event: ChangeEvent) -> str:
+        """Return the folder of an event: of its table, or of where it goes instead."""
+        if event.route:
+            return encoded_name(event.route)
+        table = event.table
         if table not in self._names:
             self._names[table] = name_of(
                 "{schema}.{table}",

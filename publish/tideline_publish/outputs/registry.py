@@ -42,7 +42,13 @@ def _kinesis(context: OutputContext) -> Output:
 def _redis(context: OutputContext) -> Output:
     from tideline_publish.outputs.redis.output import RedisOutput
 
-    return RedisOutput(context.pipeline, context.publisher, context.settings.redis)
+    settings = context.settings
+    return RedisOutput(
+        context.pipeline,
+        context.publisher,
+        settings.redis,
+        has_outbox=settings.outbox.is_set,
+    )
 
 
 def _webhook(context: OutputContext) -> Output:

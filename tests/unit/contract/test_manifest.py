@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.fixtures.parts import schema_of
 from tests.unit.contract.documents import IDENTITY, first_manifest, following, part
 from tideline.contract.errors import CorruptData, InvariantBroken
 from tideline.contract.manifest import (
@@ -27,6 +28,7 @@ from tideline.contract.manifest import (
     stored_manifest,
     tables_in,
 )
+from tideline.contract.messages import FEATURE, is_message_table, message_schema
 from tideline.contract.open_state import OpenState, TableState
 from tideline.contract.position import PostgresPosition
 
@@ -52,6 +54,34 @@ def mixed(**changes: Any) -> Manifest:
 def test_good_ones(manifest: Manifest) -> None:
     check_manifest(manifest)
     assert decode_manifest(encode_manifest(manifest)) == manifest
+
+
+def test_messages_take_sequences_and_require_a_reader_that_knows_them() -> None:
+    messages = part(1, 4, table=message_schema("outbox").table)
+    manifest = mixed(
+        parts=(part(5, 10, operations={"c": 2, "u": 3, "d": 1}),),
+        logged_messages=(messages,),
+        requires=(FEATURE,),
+    )
+    assert decode_manifest(encode_manifest(manifest)) == manifest
+    assert tables_in(manifest) == {"public.orders", "public.new"}
+    for wrong in (
+        msgspec.structs.replace(manifest, requires=()),
+        mixed(requires=(FEATURE,)),
+        msgspec.structs.replace(manifest, logged_messages=(part(1, 3, table="_tl_messages.a"),)),
+    ):
+        with pytest.raises(InvariantBroken):
+            check_manifest(wrong)
+
+
+def test_messages_are_known_by_their_schema() -> None:
+    schema = message_schema("out.box")
+    assert schema.table == '_tl_messages."out.box"'
+    assert is_message_table(schema.table, schema.fingerprint)
+    assert not is_message_table(schema.table, message_schema("outbox").fingerprint)
+    # A source may have a schema of that name.
+    table = schema_of("_tl_messages.outbox", {"id": "int32"}, ["id"])
+    assert not is_message_table(table.table, table.fingerprint)
 
 
 def verified(**changes: Any) -> VerificationChunk:

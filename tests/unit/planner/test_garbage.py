@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.fixtures.blocks import PLAIN, PLAIN_SCHEMA, TEN, roll_up, store_of
-from tests.fixtures.parts import Event, History, Row, Shaped
+from tests.fixtures.parts import Event, History, Logged, Row, Shaped
 from tests.spark.random_source import SCHEMA as SHARDS
 from tests.spark.random_source import TABLE, RandomSource, interleave, truth
 from tests.unit.planner.test_blocks import folded
@@ -166,6 +166,36 @@ def test_what_a_publisher_has_not_published_stays(case: Case) -> None:
         case.collect()
         gone = case.old - case.objects()
         assert gone == {p.key for p in case.parts if p.key in case.old and p.last_seq <= at}
+
+
+def test_messages_stay_until_every_publisher_is_behind_them(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.commit(Shaped(PLAIN_SCHEMA))
+    for number in range(2, 33):
+        history.commit(Logged("outbox", b"{}"), row(number))
+    register_warehouse(history.settings, store_of(history))
+    roll_up(history)
+    store = store_of(history)
+    entries = history.chain.entries(1, history.last_number)
+    messages = {
+        p.key: e.manifest.manifest_number for e in entries for p in e.manifest.logged_messages
+    }
+
+    def left() -> set[str]:
+        Garbage(history.settings, store).collect(LATER)
+        return messages.keys() & set(store.list("shop"))
+
+    # The warehouse needs none, but no publisher has had them.
+    assert left() == messages.keys()
+    for name in ("events", "others"):
+        register_publisher(history.settings, store, name)
+    logs = [PublisherLog(store, "shop", name) for name in ("events", "others")]
+    logs[0].append(PublisherEntry("events", 1, "a", ChainPosition("one", 30, 60), 0))
+    assert left() == messages.keys()
+    logs[1].append(PublisherEntry("others", 1, "a", ChainPosition("one", 12, 24), 0))
+    assert left() == {key for key, number in messages.items() if number > 12}
+    young = Garbage(history.settings, store).collect(datetime.now(UTC))
+    assert young.objects[Fate.UNNEEDED] == 0
 
 
 def test_a_publisher_of_another_chain_has_published_nothing(case: Case) -> None:

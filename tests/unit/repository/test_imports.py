@@ -169,7 +169,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_publish.outputs.json_lines": frozenset({"os", "pathlib"}),
     "tideline_publish.outputs.parquet_files": frozenset({"os", "pathlib", "shutil"}),
     "tideline_publish.outputs.webhook.client": frozenset({"email.utils", "ssl", "urllib3"}),
-    "tideline_publish.outputs.webhook.dead_letters": frozenset({"os", "pathlib"}),
+    "tideline_publish.outputs.dead_letters": frozenset({"os", "pathlib"}),
     "tideline_publish.outputs.kafka.errors": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kafka.output": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kafka.positions": frozenset({"confluent_kafka"}),

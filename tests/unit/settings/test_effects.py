@@ -18,7 +18,8 @@ from tideline.settings.effects import effects, followed, keys_of, section_of, wa
 ROOT = Path(__file__).parents[3]
 RESTART = {
     "pipeline",
-    *(f"source.{key}" for key in ("url", "slot", "publication", "read_only", "watermark_database")),
+    *(f"source.{key}" for key in ("url", "slot", "publication", "messages")),
+    *(f"source.{key}" for key in ("read_only", "watermark_database")),
     *(f"store.{key}" for key in type(SETTINGS.store).model_fields),
     *(f"control.{key}" for key in type(SETTINGS.control).model_fields),
     *(f"capture.{key}" for key in ("heartbeat_s", "takeover_after_s", "request_claim_s")),

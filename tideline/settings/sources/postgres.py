@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, field_validator
 
 from tideline.settings.addresses import checked_port, one_of, query_of, split_url
 from tideline.settings.base import Effect, Section
+from tideline.settings.outbox import MessagePrefix
 
 PostgresSslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
 
@@ -24,6 +27,17 @@ class PostgresSection(Section):
     """PostgreSQL: the replication slot's name; None: made from the pipeline's name."""
     publication: str | None = None
     """PostgreSQL: the publication's name; None: made from the pipeline's name."""
+    messages: Annotated[tuple[MessagePrefix, ...], Field(max_length=20)] = ()
+    """PostgreSQL: prefixes of logical messages (`pg_logical_emit_message`) that are captured, for
+    publishers' outboxes ([OUTBOX](OUTBOX.md#logical-messages)). Any role may write
+    such messages."""
+
+    @field_validator("messages")
+    @classmethod
+    def _not_ours(cls, prefixes: tuple[str, ...]) -> tuple[str, ...]:
+        if "tideline" in prefixes:
+            raise ValueError("has the prefix tideline, which is that of our own messages")
+        return prefixes
 
 
 @dataclass(frozen=True, slots=True)

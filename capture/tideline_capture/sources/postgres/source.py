@@ -22,6 +22,7 @@ from tideline.contract.position import (
 from tideline.contract.schema import TableId, parse_table
 from tideline.programs.points import OnPoint, pass_by
 from tideline.settings import Settings
+from tideline.settings.sources.postgres import PostgresSection
 from tideline_capture.sources.base import ChainTail
 from tideline_capture.sources.finding import START_OVER, Finding
 from tideline_capture.sources.key_configuration import key_configurations_of
@@ -142,6 +143,7 @@ class PostgresSource:
             captures=captures,
             images=lambda table: self._key_configurations(parse_table(table)).image,
             event_bytes_max=self._settings.capture.event_bytes_max,
+            messages=self._settings.source.section(PostgresSection).messages,
         )
 
     def _is_chosen(self, table: TableId) -> bool:

@@ -55,11 +55,11 @@ def parse_watermark(
     return (key.opened(*words) if len(words) == _WORDS else None) or UnknownWatermark()
 
 
-_PREFIX_AT = 10
+PREFIX_AT = 10
 """The offset in a message of pgoutput: behind its kind, a byte of flags and its LSN."""
 _LENGTH_BYTES = 4
 _OURS = PREFIX.encode() + b"\0"
-_LEAST_BYTES = _PREFIX_AT + 1 + _LENGTH_BYTES
+_LEAST_BYTES = PREFIX_AT + 1 + _LENGTH_BYTES
 """The length of a message whose prefix and content are empty."""
 
 
@@ -69,12 +69,12 @@ def is_another(payload: bytes) -> bool:
     Its content may be a gigabyte, of which nothing is read, or empty. False for bytes that are no
     message: parsing refuses them.
     """
-    return len(payload) >= _LEAST_BYTES and not payload.startswith(_OURS, _PREFIX_AT)
+    return len(payload) >= _LEAST_BYTES and not payload.startswith(_OURS, PREFIX_AT)
 
 
 def shortened(payload: bytes) -> bytes:
     """Return a message with our prefix, cut behind the length of a watermark: it stays strange."""
-    at = _PREFIX_AT + len(_OURS) + _LENGTH_BYTES
+    at = PREFIX_AT + len(_OURS) + _LENGTH_BYTES
     content = payload[at : at + _CONTENT_BYTES_MAX + 1]
     if len(payload) == at + len(content):
         return payload

@@ -43,7 +43,7 @@ class KafkaOutput:
         self._pipeline = pipeline
         self._settings = settings
         self._producer: Producer | None = None
-        self._places: dict[str, tuple[str, int]] = {}
+        self._places: dict[tuple[str, str], tuple[str, int]] = {}
         self._begun = False
         self._failure: KafkaError | None = None
         self._failed_at = ""
@@ -116,9 +116,10 @@ class KafkaOutput:
         self._begun = False
 
     def _produce(self, producer: Producer, event: ChangeEvent) -> None:
-        topic, partitions = self._topic(event.table)
+        topic, partitions = self._topic(event)
         headers: Headers = [
-            ("tl_seq", f"{event.seq}.{event.part}" if event.part else str(event.seq))
+            ("tl_seq", f"{event.seq}.{event.part}" if event.part else str(event.seq)),
+            *event.headers,
         ]
         places: Sequence[int] = (-1,)  # By the key.
         if event.key is None:
@@ -166,12 +167,21 @@ class KafkaOutput:
             " (publish.….columns)",
         )
 
-    def _topic(self, table: str) -> tuple[str, int]:
-        """Return the topic of a table, and its number of partitions."""
-        if table not in self._places:
-            topic = topic_of(self._settings.topic, self._pipeline, parse_table(table))
-            self._places[table] = topic, self._topics.ensure(topic)
-        return self._places[table]
+    def _topic(self, event: ChangeEvent) -> tuple[str, int]:
+        """Return the topic of an event, and its number of partitions."""
+        place = (event.route, "" if event.route else event.table)
+        if place not in self._places:
+            topic = event.route or topic_of(
+                self._settings.topic, self._pipeline, parse_table(event.table)
+            )
+            if topic == self._settings.positions_topic:
+                raise Misconfigured(
+                    f"the event of change {event.seq} of {event.table} would go to {topic}, which"
+                    " keeps publishers' positions",
+                    hint="change outbox.topic, kafka.topic or kafka.positions_topic",
+                )
+            self._places[place] = topic, self._topics.ensure(topic)
+        return self._places[place]
 
     def _producer_settings(self) -> dict[str, Any]:
         timeout_ms = int(self._settings.timeout_s * 1000)

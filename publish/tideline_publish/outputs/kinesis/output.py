@@ -11,6 +11,7 @@ from tideline.contract.errors import Unavailable
 from tideline.contract.publishing import ChainPosition
 from tideline_publish.events import TRUNCATED, ChangeEvent
 from tideline_publish.outputs.base import OrderScope, OutputContext
+from tideline_publish.outputs.envelope import in_envelopes
 from tideline_publish.outputs.kinesis.client import KinesisClient
 from tideline_publish.outputs.kinesis.lanes import Lanes, OutgoingRecord
 from tideline_publish.outputs.kinesis.records import partition_key, record_of
@@ -46,7 +47,7 @@ class KinesisOutput:
 
     def write(self, events: Sequence[ChangeEvent]) -> None:
         """See `Output`."""
-        for event in events:
+        for event in in_envelopes(events):
             if event.op == TRUNCATED:
                 self._truncate(event)
                 continue

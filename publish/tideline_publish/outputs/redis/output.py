@@ -41,18 +41,27 @@ log = structlog.get_logger("tideline.publisher")
 class RedisOutput:
     """See `Output`."""
 
-    def __init__(self, pipeline: str, publisher: str, settings: RedisSettings) -> None:
+    def __init__(
+        self,
+        pipeline: str,
+        publisher: str,
+        settings: RedisSettings,
+        *,
+        has_outbox: bool = False,
+    ) -> None:
         self._pipeline = pipeline
         self._writer = f"{pipeline}.{publisher}"
         self._position_key = f"tideline:{pipeline}:publisher:{publisher}"
         self._settings = settings
         self._client: redis.Redis | None = None
         self._incarnation = ""
-        self._streams: dict[str, str] = {}
+        self._streams: dict[tuple[str, str], str] = {}
         self._last: dict[str, EventId] = {}
         self._batch: list[StreamEntry] = []
         self._batch_bytes = 0
-        self.order = OrderScope.TABLE if "{table}" in settings.stream else OrderScope.ALL
+        # Events of an outbox have streams of their own.
+        several = has_outbox or "{table}" in settings.stream
+        self.order = OrderScope.TABLE if several else OrderScope.ALL
         self.record_bytes_max: int | None = _VALUE_BYTES_MAX
         self.keeps_position = True
         self.whole_only = False
@@ -82,7 +91,7 @@ class RedisOutput:
     def write(self, events: Sequence[ChangeEvent]) -> None:
         """See `Output`."""
         for event in events:
-            stream = self._stream(event.table)
+            stream = self._stream(event)
             if (event.seq, event.part) <= self._last[stream]:
                 continue
             if event.size > _VALUE_BYTES_MAX:
@@ -133,23 +142,27 @@ class RedisOutput:
             f"redis refuses an event of {stream}: {word}"
         )
 
-    def _stream(self, table: str) -> str:
-        """Return the stream of a table, whose last id is known then."""
-        if table not in self._streams:
+    def _stream(self, event: ChangeEvent) -> str:
+        """Return the stream of an event, whose last id is known then."""
+        place = (event.route, "" if event.route else event.table)
+        if place not in self._streams:
             assert self._client is not None
-            stream = name_of(
-                self._settings.stream,
-                self._pipeline,
-                parse_table(table),
-                setting="redis.stream",
-                chars_max=_NAME_MAX,
-            )
+            stream = event.route or self._stream_of_table(event.table)
             if stream not in self._last:
                 with redis_errors(self._settings.section):
                     last = claim(self._client, stream, self._writer, self._incarnation)
                 self._last[stream] = last
-            self._streams[table] = stream
-        return self._streams[table]
+            self._streams[place] = stream
+        return self._streams[place]
+
+    def _stream_of_table(self, table: str) -> str:
+        return name_of(
+            self._settings.stream,
+            self._pipeline,
+            parse_table(table),
+            setting="redis.stream",
+            chars_max=_NAME_MAX,
+        )
 
     def _decoded(self, raw: object) -> ChainPosition:
         try:

@@ -18,22 +18,27 @@ from tideline_publish.events import ChangeEvent
 REMOVED = "REMOVED"
 """The reply for a stream that is not there."""
 
+HEADER = "header:"
+"""The prefix of fields that are headers."""
+
 _APPEND = """
 local position, writer, entries_max = ARGV[1], ARGV[2], ARGV[3]
 local done, reply, last = 0, '', {}
-for at = 4, #ARGV, 6 do
+local at = 4
+while at <= #ARGV do
   local stream = tonumber(ARGV[at])
   local command = {'XADD', KEYS[stream], 'NOMKSTREAM'}
   local function add(...) for _, one in ipairs({...}) do command[#command + 1] = one end end
   if entries_max ~= '' then add('MAXLEN', '~', entries_max) end
   add(ARGV[at + 1], 'table', ARGV[at + 2], 'op', ARGV[at + 3])
-  if ARGV[at + 4] ~= '' then add('key', ARGV[at + 4]) end
-  if ARGV[at + 5] ~= '' then add('value', ARGV[at + 5]) end
+  local fields = tonumber(ARGV[at + 4])
+  for field = at + 5, at + 4 + fields do add(ARGV[field]) end
   local found = redis.pcall(unpack(command))
   if not found then reply = 'REMOVED' break end
   if type(found) == 'table' and found.err then reply = found.err break end
   last[stream] = ARGV[at + 1]
   done = done + 1
+  at = at + 5 + fields
 end
 for stream, id in pairs(last) do
   redis.call('SET', KEYS[stream + 1], writer .. ' ' .. id)
@@ -63,6 +68,19 @@ def id_of(event: ChangeEvent) -> str:
     return f"{event.seq}-{event.part}"
 
 
+def _fields(event: ChangeEvent) -> list[str | bytes]:
+    """Return the names and values of an entry's fields, behind those of all events. A payload of
+    no bytes is there; that of a tombstone is not."""
+    found: list[str | bytes] = []
+    if event.key:
+        found += ["key", event.key]
+    if event.value or (event.route and event.value is not None):
+        found += ["value", event.value]
+    for name, value in event.headers:
+        found += [HEADER + name, value]
+    return found
+
+
 def append(
     client: redis.Redis,
     entries: Sequence[StreamEntry],
@@ -83,8 +101,9 @@ def append(
             places[entry.stream] = len(keys) + 1
             keys += [entry.stream, writer_key(entry.stream)]
         event = entry.event
-        arguments += [places[entry.stream], id_of(event), event.table, event.op]
-        arguments += [event.key or b"", event.value or b""]
+        fields = _fields(event)
+        arguments += [places[entry.stream], id_of(event), event.table, event.op, len(fields)]
+        arguments += fields
     found = client.eval(_APPEND, len(keys), *keys, *arguments)
     done, reply = cast("tuple[int, bytes]", found)
     return done, reply.decode(errors="replace")

@@ -16,8 +16,9 @@ from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.publishing import ChainPosition
 from tideline_publish.events import ChangeEvent
 from tideline_publish.outputs.base import OrderScope, OutputContext
+from tideline_publish.outputs.dead_letters import DeadLetters
+from tideline_publish.outputs.envelope import in_envelopes
 from tideline_publish.outputs.webhook.client import PostAnswer, WebhookClient
-from tideline_publish.outputs.webhook.dead_letters import DeadLetters
 
 PAUSE_MIN_S = 0.5
 _RETRY_AFTER_MAX_S = 3_600.0
@@ -62,7 +63,7 @@ class WebhookOutput:
 
     def write(self, events: Sequence[ChangeEvent]) -> None:
         """See `Output`."""
-        for event in events:
+        for event in in_envelopes(events):
             if event.value is None:  # A tombstone is for logs that are compacted.
                 continue
             size = len(event.value)

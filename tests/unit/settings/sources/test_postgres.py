@@ -14,11 +14,11 @@ SECRET = "hunter2-öß%@"
 
 
 def test_all_own_keys() -> None:
-    keys = {"slot": "s", "publication": "p"}
+    keys = {"slot": "s", "publication": "p", "messages": ("outbox",)}
     own = settings("postgres://tide@db/shop", **keys).source.section(PostgresSection)
     assert {key: getattr(own, key) for key in PostgresSection.model_fields} == keys
     plain = settings("postgresql://tide@db/shop").source.section(PostgresSection)
-    assert (plain.slot, plain.publication) == (None, None)
+    assert (plain.slot, plain.publication, plain.messages) == (None, None, ())
 
 
 @pytest.mark.parametrize("url", ["postgresql://host", "postgresql:///shop", "postgres://h/", "x"])

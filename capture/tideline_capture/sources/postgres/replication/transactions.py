@@ -36,9 +36,11 @@ from tideline_capture.core.events import (
 from tideline_capture.sources.decoding import EVENT_BYTES_MAX, decoding, too_large
 from tideline_capture.sources.postgres.connect import querying, replication_failed
 from tideline_capture.sources.postgres.replication.decode import decode_rows
+from tideline_capture.sources.postgres.replication.messages import ApplicationMessages
 from tideline_capture.sources.postgres.replication.pgoutput import (
     POSTGRES_EPOCH_US,
     LogicalMessage,
+    RareMessage,
     Relation,
     TruncateMessage,
     parse_message,
@@ -70,7 +72,8 @@ Bytes = npt.NDArray[np.uint8]
 class TransactionReader:
     """A `LogReader` over one replication cursor, whose stream has been started.
 
-    ``images``: of which tables rows come with the row before. A message of more than
+    ``images``: of which tables rows come with the row before. ``messages``: the prefixes of logical
+    messages that are captured. A message of more than
     ``event_bytes_max`` is a stop, unless it is another application's: those are dropped before they
     are kept.
     """
@@ -84,7 +87,9 @@ class TransactionReader:
         captures: Callable[[str], bool],
         images: Callable[[str], bool] = lambda table: False,
         event_bytes_max: int = EVENT_BYTES_MAX,
+        messages: Sequence[str] = (),
     ) -> None:
+        self._messages = ApplicationMessages(messages, event_bytes_max)
         self.buffered_bytes = 0
         self.must_take = False
         self._cursor = cursor
@@ -123,7 +128,7 @@ class TransactionReader:
                 count += 1
                 kind = payload[0] if payload else _NO_KIND
                 if kind not in _BULK:
-                    if kind == _MESSAGE:
+                    if kind == _MESSAGE and not self._messages.wants(payload):
                         if is_another(payload):
                             continue
                         payload = shortened(payload)
@@ -146,7 +151,7 @@ class TransactionReader:
         """Raise Misconfigured when a message is larger than the settings allow. It is in memory
         then, but not decoded: that takes several times as much."""
         for payload in self._pending:
-            if len(payload) > self._event_bytes_max:
+            if len(payload) > self._event_bytes_max and not self._messages.wants(payload):
                 last = self._commits[-1][0] if self._commits else 0
                 where = f"behind {PostgresPosition(last)}"
                 raise too_large(len(payload), self._event_bytes_max, where)
@@ -167,14 +172,15 @@ class TransactionReader:
         self._open = bulk.open
         rows, changes, unholdable = self._decode(bulk, next_seq, frozenset())
         with querying():
-            controls = self._control(rare) if rare is not None else ()
+            controls, messages = ((), ()) if rare is None else self._rare(rare, next_seq + changes)
+        changes += len(messages)
         boundary = None
         if bulk.open is None and bulk.last_commit is not None:
             commit_lsn, end_lsn = bulk.last_commit
             self._commits.append((end_lsn, commit_lsn))
             boundary = Boundary(PostgresPosition(end_lsn))
         inside = bulk.open is not None
-        return LogBatch(rows, changes, controls, boundary, inside, bulk.ended, unholdable)
+        return LogBatch(rows, changes, controls, boundary, inside, bulk.ended, unholdable, messages)
 
     def _decode(
         self, bulk: _Bulk, next_seq: int, without: frozenset[str]
@@ -206,8 +212,16 @@ class TransactionReader:
             rows.append(decoded.rows)
         return tuple(rows), int(kept.sum()), ()
 
-    def _control(self, payload: bytes) -> tuple[Control, ...]:
+    def _rare(self, payload: bytes, next_seq: int) -> tuple[tuple[Control, ...], tuple[Rows, ...]]:
+        """Return what a message means; one of an application is a row, of sequence ``next_seq``."""
         message = parse_message(payload)
+        if isinstance(message, LogicalMessage) and self._messages.wants(payload):
+            tx, ts_us = self._open or (0, 0)
+            found = self._messages.rows(message, seq=next_seq, tx=tx, ts_us=ts_us)
+            return (), () if found is None else (found,)
+        return self._control(message), ()
+
+    def _control(self, message: RareMessage) -> tuple[Control, ...]:
         if isinstance(message, Relation):
             return (self._relations.observe(message, self._xid),)
         if isinstance(message, TruncateMessage):

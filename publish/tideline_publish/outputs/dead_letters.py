@@ -1,4 +1,4 @@
-"""The events that an endpoint refused, as lines of a file."""
+"""The events that cannot be delivered, as lines of a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tideline_publish.outputs.folders import sync_folder
 from tideline_publish.outputs.json_lines import cut_lines
 
 
-class _DeadLetter(msgspec.Struct):
+class _DeadLetter(msgspec.Struct, omit_defaults=True):
     seq: int
     part: int
     table: str
@@ -22,12 +22,19 @@ class _DeadLetter(msgspec.Struct):
     status: int
     refused_at_us: int
     event: msgspec.Raw
+    reason: str = ""
 
 
 class DeadLetters:
-    """The file of one publisher. ``count``: the events in it."""
+    """The file of one publisher. ``count``: the events in it; ``setting``: that of its folder."""
 
-    def __init__(self, folder: Path, name: str, after_seq: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        after_seq: int,
+        setting: str = "webhook.dead_letter_folder",
+    ) -> None:
         """Open it, and remove what lies behind ``after_seq``: these events are sent again. Raises
         Misconfigured for a folder that cannot be written."""
         self.path = folder / f"{name}.jsonl"
@@ -40,14 +47,15 @@ class DeadLetters:
         except OSError as error:
             raise Misconfigured(
                 f"the dead letters {self.path} cannot be written: {error.strerror}",
-                hint="make the folder writable for this user, or change webhook.dead_letter_folder",
+                hint=f"make the folder writable for this user, or change {setting}",
             ) from None
 
-    def add(self, event: ChangeEvent, status: int, refused_at_us: int) -> None:
-        """Add an event; it is durable then. Raises Unavailable for a disk that does not take it."""
+    def add(self, event: ChangeEvent, status: int, refused_at_us: int, reason: str = "") -> None:
+        """Add an event that an endpoint refused with ``status``, or 0 for a ``reason``; it is
+        durable then. Raises Unavailable for a disk that does not take it."""
         value = msgspec.Raw(event.value or b"null")
         letter = _DeadLetter(
-            event.seq, event.part, event.table, event.op, status, refused_at_us, value
+            event.seq, event.part, event.table, event.op, status, refused_at_us, value, reason
         )
         try:
             self._file.write(msgspec.json.encode(letter) + b"\n")

@@ -1,0 +1,1 @@
+"""An order service with an outbox, and a consumer of its events."""

@@ -1,0 +1,1 @@
+"""The outbox: rows and messages that an application wrote as events."""
