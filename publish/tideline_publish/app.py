@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 
 import structlog
 
@@ -17,13 +18,11 @@ from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 from tideline.store.publisher_log import PublisherLog
 from tideline.system import Event, RealSystem, System
-from tideline_publish.feed import ChainFeed
-from tideline_publish.formats.registry import FORMATS
+from tideline_publish.feeds import Feed, make_feed
 from tideline_publish.lead import PublisherLead
 from tideline_publish.outputs.base import OutputContext
 from tideline_publish.outputs.registry import OUTPUTS
 from tideline_publish.publisher import Publisher
-from tideline_publish.selection import Selection
 from tideline_publish.start import StartPlace
 
 _BACKOFF_S = (0.2, 5.0)
@@ -75,6 +74,7 @@ class _Program:
         writer = f"{socket.gethostname()}-{system.new_id()[:12]}"
         positions = PublisherLog(self._store, settings.pipeline, name)
         self._lead = PublisherLead(positions, writer, chosen.takeover_after_s, stopping, system)
+        self._lead.state_manifest = 0 if chosen.aggregates else None
 
     def run(self, until_idle_s: float | None) -> None:
         register_publisher(self._settings, self._store, self._name)
@@ -116,21 +116,30 @@ class _Program:
                 output=self._chosen.output,
                 from_seq=position.seq + 1,
             )
-            selection = Selection(self._chosen)
-            event_format = FORMATS[self._chosen.format](self._settings.pipeline, self._chosen)
-            feed = ChainFeed(self._store, self._chain, event_format, selection, position)
-            publisher = Publisher(
-                self._chosen,
-                feed,
-                output,
-                self._lead,
-                self._stopping,
-                self._system,
-                self._on_point,
-            )
-            publisher.run(until_idle_s)
+            with closing(self._feed(position)) as feed:
+                publisher = Publisher(
+                    self._chosen,
+                    feed,
+                    output,
+                    self._lead,
+                    self._stopping,
+                    self._system,
+                    self._on_point,
+                )
+                publisher.run(until_idle_s)
         finally:
             output.close()
+
+    def _feed(self, position: ChainPosition) -> Feed:
+        return make_feed(
+            self._settings,
+            self._name,
+            self._store,
+            self._chain,
+            position,
+            self._system,
+            self._on_point,
+        )
 
     def _context(self) -> OutputContext:
         return OutputContext(

@@ -20,7 +20,8 @@ log = structlog.get_logger("tideline.publisher")
 
 
 class PublisherLead:
-    """A worker's hold on a publisher; ``entry`` is the newest entry that is known."""
+    """A worker's hold on a publisher; ``entry`` is the newest entry that is known.
+    ``state_manifest`` is of the next entry."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class PublisherLead:
         self._pause_s = min(1.0, takeover_after_s / 5)
         self._appended_at = self._waited_from = 0.0
         self.entry: PublisherEntry | None = None
+        self.state_manifest: int | None = None
 
     @property
     def silent_s(self) -> float:
@@ -70,6 +72,8 @@ class PublisherLead:
         newest = self._positions.newest()
         if newest is None:
             return begin()
+        if self.state_manifest is not None:
+            self.state_manifest = newest.state_manifest or 0
         free = newest.released or self._abandoned(newest)
         if self.entry is None or newest.number > self.entry.number:
             self._passive(newest)
@@ -94,6 +98,7 @@ class PublisherLead:
             self._system.wall_us(),
             released,
             known + events,
+            state_manifest=self.state_manifest,
         )
         self._positions.append(entry)
         self.entry = entry

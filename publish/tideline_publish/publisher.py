@@ -7,7 +7,7 @@ from tideline.programs.points import OnPoint, pass_by
 from tideline.settings import PublishSettings
 from tideline.system import Event, System
 from tideline_publish.events import EventBatch
-from tideline_publish.feed import ChainFeed
+from tideline_publish.feeds import Feed
 from tideline_publish.lead import PublisherLead
 from tideline_publish.outputs.base import Output
 
@@ -21,7 +21,7 @@ class Publisher:
     def __init__(
         self,
         settings: PublishSettings,
-        feed: ChainFeed,
+        feed: Feed,
         output: Output,
         lead: PublisherLead,
         stopping: Event,
@@ -95,6 +95,8 @@ class Publisher:
         self._unlogged += self._waiting_events
         self._waiting_bytes = self._waiting_events = 0
         self._on_point("after-settle")
+        for _ in self._feed.checkpoint(position):
+            self._heartbeat()
         if not self._output.keeps_position and self._lead.silent_s >= LOGGED_EVERY_S:
             self._log()
 
@@ -106,6 +108,7 @@ class Publisher:
             self._log()
 
     def _log(self) -> None:
+        self._lead.state_manifest = self._feed.state_manifest
         self._lead.append(self._settled, events=self._unlogged)
         self._unlogged = 0
         self._on_point("after-log")

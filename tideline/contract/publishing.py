@@ -38,7 +38,9 @@ class PublisherEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entry of the log of a publisher's positions. ``written_at_us`` is the writer's clock (µs
     since 1970 UTC); ``released``: the writer stopped cleanly and a successor need not wait.
     ``events``: how many events all workers have logged as published. ``by_operator``: a command
-    wrote it; ``paused``: no worker publishes until one that is not follows."""
+    wrote it; ``paused``: no worker publishes until one that is not follows. ``state_manifest``: the
+    parts of later manifests are needed again, to make the state that documents are made from; None:
+    there is no state."""
 
     publisher: str
     number: int
@@ -51,6 +53,13 @@ class PublisherEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     paused: bool = False
     version: int = written_version(_VERSION)
     requires: tuple[str, ...] = written_features()
+    state_manifest: int | None = None
+
+    @property
+    def parts_through(self) -> int:
+        """The manifest up to which no part is needed any more."""
+        number = self.position.manifest_number
+        return number if self.state_manifest is None else min(number, self.state_manifest)
 
 
 _READER = DocumentReader(

@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import check_patterns
-from tideline.settings.base import Count, Effect, MiB, Seconds, Section
+from tideline.settings.base import Count, Effect, MiB, Name, Seconds, Section
 from tideline.settings.outputs.kinesis import KinesisSettings
 from tideline.settings.outputs.redis import RedisSettings
 from tideline.settings.outputs.webhook import WebhookSettings
@@ -124,6 +124,12 @@ class PublishSettings(Section):
     """The tables, as patterns over `schema.table`."""
     exclude_tables: tuple[str, ...] = ()
     """Those of them that are left out."""
+    aggregates: Annotated[tuple[Name, ...], Field(max_length=100)] = ()
+    """Sections `[aggregates.NAME]`: their documents are published, one for each row of their root,
+    and no rows ([AGGREGATES](AGGREGATES.md)). `tables` and `columns` are not for these."""
+    state_interval_s: Seconds = 600.0
+    """What documents are made from is written to the store after so long, where it changed. A
+    worker that starts reads it, and the parts of the chain behind it, which are kept until then."""
     columns: Mapping[str, tuple[str, ...]] = {}
     """The columns of an event's row, by table; of tables that are not named here, all. The key is
     always there."""
@@ -167,6 +173,14 @@ class PublishSettings(Section):
         except Misconfigured as error:
             raise ValueError(error.message) from None
         return patterns
+
+    @model_validator(mode="after")
+    def _documents_have_a_form(self) -> Self:
+        if self.aggregates and self.format not in ("json", "cloudevents"):
+            raise ValueError('publishes aggregates: format must be "json" or "cloudevents"')
+        if len(set(self.aggregates)) < len(self.aggregates):
+            raise ValueError("names an aggregate twice")
+        return self
 
     @model_validator(mode="after")
     def _place_is_named(self) -> Self:
