@@ -13,7 +13,7 @@ from tideline.store.objects import ObjectStore
 from tideline.system import System
 from tideline_publish.aggregates.checkpoints import Checkpoints
 from tideline_publish.aggregates.encoding import encoder_of
-from tideline_publish.aggregates.feed import AggregateFeed
+from tideline_publish.aggregates.feed import AggregateFeed, DocumentOptions
 from tideline_publish.events import EventBatch
 from tideline_publish.feed import ChainFeed
 from tideline_publish.formats.registry import FORMATS
@@ -60,12 +60,14 @@ def make_feed(
     return AggregateFeed(
         store,
         chain,
-        found,
-        encoder_of(chosen.format, settings.pipeline),
-        chosen.operations,
+        DocumentOptions(
+            found,
+            encoder_of(chosen.format, settings.pipeline),
+            chosen.operations,
+            chosen.state_interval_s,
+        ),
         Checkpoints(store, settings.pipeline, name, found),
         position,
         system,
-        chosen.state_interval_s,
         on_point,
     )

@@ -95,9 +95,13 @@ class Publisher:
         self._unlogged += self._waiting_events
         self._waiting_bytes = self._waiting_events = 0
         self._on_point("after-settle")
+        before = self._feed.state_manifest
         for _ in self._feed.checkpoint(position):
             self._heartbeat()
-        if not self._output.keeps_position and self._lead.silent_s >= LOGGED_EVERY_S:
+        # The next checkpoint removes the one before this: that one must not be needed then.
+        kept = self._feed.state_manifest != before
+        late = not self._output.keeps_position and self._lead.silent_s >= LOGGED_EVERY_S
+        if kept or late:
             self._log()
 
     def _heartbeat(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 
 import structlog
@@ -36,34 +37,39 @@ CHECKPOINT_CHANGES = 100_000
 log = structlog.get_logger("tideline.publisher")
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentOptions:
+    """What is made of the chain: the documents of ``aggregates``, by ``encode``, if their operation
+    is one of ``operations``. ``checkpoint_s``: a checkpoint is written after so long, where
+    something changed."""
+
+    aggregates: Sequence[Aggregate]
+    encode: DocumentEncoder
+    operations: frozenset[str]
+    checkpoint_s: float
+
+
 class AggregateFeed:
     """The documents of one publisher behind ``position``, which moves with what was yielded.
 
     ``state_manifest``: the manifest of the newest checkpoint up to the position, 0 without any.
-    ``checkpoint_s``: one is written after so long, where something changed.
     """
 
     def __init__(
         self,
         store: ObjectStore,
         chain: Chain,
-        aggregates: Sequence[Aggregate],
-        encode: DocumentEncoder,
-        operations: frozenset[str],
+        options: DocumentOptions,
         checkpoints: Checkpoints,
         position: ChainPosition,
         system: System,
-        checkpoint_s: float,
         on_point: OnPoint = pass_by,
     ) -> None:
         self._store = store
         self._chain = chain
-        self._aggregates = aggregates
-        self._encode = encode
-        self._operations = operations
+        self._options = options
         self._checkpoints = checkpoints
         self._system = system
-        self._checkpoint_s = checkpoint_s
         self._on_point = on_point
         self._read_schema = read_once(chain.read_schema)
         self._tracker: AggregateTracker | None = None
@@ -113,7 +119,7 @@ class AggregateFeed:
         changes = tracker.state.changes - self._kept_changes
         if not changes:
             return False
-        if self._system.monotonic() - self._kept_at >= self._checkpoint_s:
+        if self._system.monotonic() - self._kept_at >= self._options.checkpoint_s:
             return True
         return changes >= CHECKPOINT_CHANGES and changes >= tracker.state.row_count()
 
@@ -127,7 +133,7 @@ class AggregateFeed:
         through, incarnation = self.position.manifest_number, self.position.incarnation
         if through:
             self._check_chain(through)
-        tracker, first = AggregateTracker(self._aggregates, self._read_schema), 1
+        tracker, first = AggregateTracker(self._options.aggregates, self._read_schema), 1
         self._tracker = tracker
         for index in self._checkpoints.usable(self._chain, through, incarnation):
             try:
@@ -146,7 +152,7 @@ class AggregateFeed:
                 tracker.schemas[name] = self._read_schema(fingerprint)
             self._last = self._chain.read(index.manifest_number)
             assert self._last is not None
-            tracker.tables = self._chain.open_state(self._last).tables
+            tracker.begin_at(self._chain.open_state(self._last).tables)
             self._kept(tracker, index.manifest_number)
             break
         for entry in self._chain.entries(first, through) if through >= first else ():
@@ -188,7 +194,7 @@ class AggregateFeed:
         held: list[ChangeEvent] = []
         try:
             for document in self._applied(tracker, entry):
-                if document.seq <= after or document.op not in self._operations:
+                if document.seq <= after or document.op not in self._options.operations:
                     continue
                 if len(held) >= BATCH_EVENTS:
                     if held[-1].seq < document.seq:
@@ -214,8 +220,9 @@ class AggregateFeed:
         yield EventBatch(held, self.position, whole=True)
 
     def _event(self, incarnation: str, document: DocumentEvent) -> ChangeEvent:
-        table = self._aggregates[document.aggregate].table
-        return change_event(table, document, self._encode(incarnation, table, document))
+        table = self._options.aggregates[document.aggregate].table
+        value = self._options.encode(incarnation, table, document)
+        return change_event(table, document, value)
 
     def _applied(self, tracker: AggregateTracker, entry: ManifestEntry) -> Iterator[DocumentEvent]:
         manifest = entry.manifest

@@ -61,7 +61,7 @@ class AggregateTracker:
         self.generations: dict[str, int] = {}
         self.tables: Mapping[str, TableState] = {}
         self.emitted_seq = 0
-        self.lacking: str | None = None
+        self.lacking: str | None = "nothing was read yet"
         self.problem: str | None = None
         self._documents = Documents(aggregates, self.state, self.schemas)
         self._members = frozenset(tables(aggregates))
@@ -77,6 +77,12 @@ class AggregateTracker:
         self._open = None
         self.complete.base_seq, self.complete.dumped = seq, {}
 
+    def begin_at(self, states: Mapping[str, TableState]) -> None:
+        """Take in the open state behind a checkpoint that was loaded."""
+        self.tables = states
+        self.problem = self.complete.problem(self.schemas)
+        self.lacking = self.complete.lacking(states) or self.problem
+
     def has(self, table: str) -> bool:
         """Return whether ``table`` is a member."""
         return table in self._members
@@ -90,7 +96,8 @@ class AggregateTracker:
             self.tables = open_state.tables
         self._note_dumps(manifest)
         lacking = self.complete.lacking(self.tables)
-        withhold = lacking is not None or self.state.any_due()
+        # The first rows of a manifest may come before the end of a dump in it.
+        withhold = lacking is not None or self.lacking is not None or self.state.any_due()
         self._open = None
         yield from self._run(changes, withhold=withhold)
         group = self._open
