@@ -30,6 +30,8 @@ _OF_PUBLISHERS = (
     ("kafka", "password"),
     ("kinesis", "secret_access_key"),
     ("kinesis", "session_token"),
+    ("opensearch", "password"),
+    ("opensearch", "api_key"),
     ("redis", "password"),
     ("webhook", "secret"),
 )
@@ -61,6 +63,8 @@ def _files_of(publisher: PublishSettings) -> Mapping[str, Path | None]:
     return {
         "kafka.password_file": publisher.kafka.password_file,
         "kinesis.secret_access_key_file": publisher.kinesis.secret_access_key_file,
+        "opensearch.password_file": publisher.opensearch.password_file,
+        "opensearch.api_key_file": publisher.opensearch.api_key_file,
         "redis.password_file": publisher.redis.password_file,
         "webhook.secret_file": publisher.webhook.secret_file,
     }

@@ -16,6 +16,7 @@ from tideline.contract.publishing import ChainPosition
 from tideline.settings import Settings, make_settings
 from tideline.store.chain import ManifestEntry
 from tideline.system import RealSystem
+from tideline_publish.events import ChangeEvent
 from tideline_publish.feeds import make_feed
 
 NAME = "documents"
@@ -74,7 +75,7 @@ class Documents:
             "publish": {NAME: {"output": "null", "aggregates": ["customer"], **publisher}},
         }
 
-    def read(self, position: ChainPosition = BEGINNING, **publisher: Any) -> list[dict[str, Any]]:
+    def events(self, position: ChainPosition = BEGINNING, **publisher: Any) -> list[ChangeEvent]:
         """The events behind ``position``."""
         history, settings = self.history, self.settings(**publisher)
         made = make_feed(settings, NAME, history.store, history.chain, position, RealSystem())
@@ -82,7 +83,12 @@ class Documents:
             found = [event for batch in feed.batches() for event in batch.events]
         orders = [(event.seq, event.part) for event in found]
         assert orders == sorted(set(orders))
-        return [json.loads(event.value or b"null") for event in found]
+        return found
+
+    def read(self, position: ChainPosition = BEGINNING, **publisher: Any) -> list[dict[str, Any]]:
+        """The values of the events behind ``position``."""
+        events = self.events(position, **publisher)
+        return [json.loads(event.value or b"null") for event in events]
 
 
 def check(

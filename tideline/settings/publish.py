@@ -12,11 +12,12 @@ from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import check_patterns
 from tideline.settings.base import Count, Effect, MiB, Name, Seconds, Section
 from tideline.settings.outputs.kinesis import KinesisSettings
+from tideline.settings.outputs.opensearch import OpenSearchSettings
 from tideline.settings.outputs.redis import RedisSettings
 from tideline.settings.outputs.webhook import WebhookSettings
 from tideline.settings.secrets import known, secret_of
 
-OutputName = Literal["files", "kafka", "kinesis", "null", "redis", "webhook"]
+OutputName = Literal["files", "kafka", "kinesis", "null", "opensearch", "redis", "webhook"]
 """The kinds of outputs (`tideline_publish.outputs.registry`)."""
 FormatName = Literal["json", "cloudevents", "debezium"]
 """The forms of events (`tideline_publish.formats.registry`)."""
@@ -116,8 +117,8 @@ class PublishSettings(Section):
     effect = Effect.COMMAND
 
     output: OutputName
-    """The place of the events: `kafka`, `kinesis`, `redis`, `webhook`, `files`; or `null`, which
-    only counts them."""
+    """The place of the events: `kafka`, `kinesis`, `redis`, `webhook`, `opensearch`, `files`; or
+    `null`, which only counts them."""
     format: FormatName = "json"
     """The form of an event."""
     tables: tuple[str, ...] = ("*.*",)
@@ -162,6 +163,8 @@ class PublishSettings(Section):
     """For the output `webhook`."""
     kinesis: KinesisSettings = KinesisSettings()
     """For the output `kinesis`."""
+    opensearch: OpenSearchSettings = OpenSearchSettings()
+    """For the output `opensearch`."""
     debezium: DebeziumSettings = DebeziumSettings()
     """For the format `debezium`."""
 
@@ -205,8 +208,22 @@ class PublishSettings(Section):
         return self
 
     @model_validator(mode="after")
+    def _cluster_is_named(self) -> Self:
+        if self.output != "opensearch":
+            return self
+        if self.opensearch.url is None:
+            raise ValueError('names no cluster: set opensearch.url = "https://host:9200"')
+        if self.format != "json":
+            raise ValueError('has documents of its own form: format must be "json"')
+        return self
+
+    @model_validator(mode="after")
     def _answers_come_before_a_takeover(self) -> Self:
-        timeouts_s = {"kinesis": self.kinesis.timeout_s, "webhook": self.webhook.timeout_s}
+        timeouts_s = {
+            "kinesis": self.kinesis.timeout_s,
+            "opensearch": self.opensearch.timeout_s,
+            "webhook": self.webhook.timeout_s,
+        }
         waited_s = timeouts_s.get(self.output, 0.0) + self.heartbeat_s
         if self.output in timeouts_s and waited_s >= self.takeover_after_s:
             raise ValueError(

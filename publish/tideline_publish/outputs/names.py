@@ -8,14 +8,27 @@ from tideline.contract.errors import Misconfigured
 from tideline.contract.schema import TableId
 
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
+_OTHER_IN_LOWER = re.compile(r"[^a-z0-9_-]")
 """A dot is written as its code, too: one in a name must not look like one of the template."""
 
 
-def name_of(template: str, pipeline: str, table: TableId, *, setting: str, chars_max: int) -> str:
-    """Return the name that ``template``, of a ``setting``, gives ``table``. Raises Misconfigured
-    for one of more than ``chars_max`` characters."""
+def name_of(
+    template: str,
+    pipeline: str,
+    table: TableId,
+    *,
+    setting: str,
+    chars_max: int,
+    lower: bool = False,
+) -> str:
+    """Return the name that ``template``, of a ``setting``, gives ``table``; with ``lower``, one
+    without upper-case letters. Raises Misconfigured for one of more than ``chars_max``
+    characters."""
+    other = _OTHER_IN_LOWER if lower else _OTHER
     name = template.format(
-        pipeline=pipeline, schema=_encoded(table.schema), table=_encoded(table.name)
+        pipeline=_encoded(pipeline, other),
+        schema=_encoded(table.schema, other),
+        table=_encoded(table.name, other),
     )
     if len(name) > chars_max:
         raise Misconfigured(
@@ -25,5 +38,5 @@ def name_of(template: str, pipeline: str, table: TableId, *, setting: str, chars
     return name
 
 
-def _encoded(name: str) -> str:
-    return _OTHER.sub(lambda found: f"_x{ord(found[0]):x}_", name)
+def _encoded(name: str, other: re.Pattern[str]) -> str:
+    return other.sub(lambda found: f"_x{ord(found[0]):x}_", name)

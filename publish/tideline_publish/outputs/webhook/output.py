@@ -16,8 +16,8 @@ from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.publishing import ChainPosition
 from tideline_publish.events import ChangeEvent
 from tideline_publish.outputs.base import OrderScope, OutputContext
+from tideline_publish.outputs.dead_letters import DeadLetters
 from tideline_publish.outputs.webhook.client import PostAnswer, WebhookClient
-from tideline_publish.outputs.webhook.dead_letters import DeadLetters
 
 PAUSE_MIN_S = 0.5
 _RETRY_AFTER_MAX_S = 3_600.0
@@ -57,7 +57,12 @@ class WebhookOutput:
         if self._settings.on_refused == "dead_letter":
             assert self._settings.dead_letter_folder is not None
             name = self._name.replace(":", ".")
-            self._letters = DeadLetters(self._settings.dead_letter_folder, name, logged.seq)
+            self._letters = DeadLetters(
+                self._settings.dead_letter_folder,
+                name,
+                logged.seq,
+                setting="webhook.dead_letter_folder",
+            )
         return logged
 
     def write(self, events: Sequence[ChangeEvent]) -> None:

@@ -1,4 +1,4 @@
-"""The events that an endpoint refused, as lines of a file."""
+"""The events that a place refused, as lines of a file."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class _DeadLetter(msgspec.Struct):
 class DeadLetters:
     """The file of one publisher. ``count``: the events in it."""
 
-    def __init__(self, folder: Path, name: str, after_seq: int) -> None:
+    def __init__(self, folder: Path, name: str, after_seq: int, *, setting: str) -> None:
         """Open it, and remove what lies behind ``after_seq``: these events are sent again. Raises
-        Misconfigured for a folder that cannot be written."""
+        Misconfigured for a folder, of that ``setting``, that cannot be written."""
         self.path = folder / f"{name}.jsonl"
         self.count = 0
         try:
@@ -40,7 +40,7 @@ class DeadLetters:
         except OSError as error:
             raise Misconfigured(
                 f"the dead letters {self.path} cannot be written: {error.strerror}",
-                hint="make the folder writable for this user, or change webhook.dead_letter_folder",
+                hint=f"make the folder writable for this user, or change {setting}",
             ) from None
 
     def add(self, event: ChangeEvent, status: int, refused_at_us: int) -> None:
