@@ -16,9 +16,11 @@ from tests.publish.outputs import (
     OutputCase,
     ParquetCase,
     RedisCase,
+    SearchCase,
     WebhookCase,
 )
 from tests.support.kinesis_server import KinesisServer
+from tests.support.search_server import SearchServer
 from tests.support.webhook_server import WebhookServer
 
 
@@ -38,6 +40,7 @@ OUTPUTS = (
     "redis with one stream",
     "webhook",
     "kinesis",
+    "opensearch",
 )
 
 
@@ -45,6 +48,13 @@ OUTPUTS = (
 def kinesis() -> Iterator[KinesisServer]:
     """Kinesis, with no stream."""
     with KinesisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def search() -> Iterator[SearchServer]:
+    """A search cluster, with no index."""
+    with SearchServer() as server:
         yield server
 
 
@@ -68,6 +78,8 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> OutputCase:
         return RedisCase(valkey, order_of_all=name == "redis with one stream")
     if name == "kinesis":
         return KinesisCase(request.getfixturevalue("kinesis"))
+    if name == "opensearch":
+        return SearchCase(request.getfixturevalue("search"))
     if name == "webhook":
         return WebhookCase(request.getfixturevalue("endpoint"))
     server: KafkaServer = request.getfixturevalue("kafka")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -88,8 +89,8 @@ def _credentials(settings: OpenSearchSettings) -> Mapping[str, str]:
         return {"Authorization": f"ApiKey {key}"}
     if settings.user is None:
         return {}
-    found = f"{settings.user}:{settings.password_text()}"
-    return dict(urllib3.make_headers(basic_auth=found))
+    found = f"{settings.user}:{settings.password_text()}".encode()
+    return {"Authorization": f"Basic {base64.b64encode(found).decode()}"}
 
 
 def _decoded(raw: bytes) -> Any:
