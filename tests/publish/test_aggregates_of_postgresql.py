@@ -18,7 +18,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tests.fixtures.aggregates import Rows
 from tests.fixtures.capture import IDLE_S, Pipeline, PipelineFactory, WorkerProcess
 from tests.fixtures.services import Database
 from tideline.store.objects import open_store
@@ -127,7 +126,7 @@ class Model:
     """The rows of the chain up to a sequence, and the documents then."""
 
     def __init__(self) -> None:
-        self.rows: Rows = {table: {} for table in KEYS}
+        self.rows: dict[str, dict[int, dict[str, Any]]] = {table: {} for table in KEYS}
 
     def apply(self, table: str, row: Mapping[str, Any]) -> None:
         if table == "ends":
