@@ -45,7 +45,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "pymysql": ("mysql",),
     "pymysqlreplication": ("mysql",),
     "confluent_kafka": ("kafka",),
-    "urllib3": ("webhook", "avro"),
+    "urllib3": ("webhook", "avro", "opensearch"),
     "pyspark": ("spark",),
     "botocore": ("aws",),
     "pyiceberg": ("iceberg",),

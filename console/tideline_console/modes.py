@@ -31,6 +31,8 @@ _OF_PUBLISHERS = (
     ("kafka", "password"),
     ("kinesis", "secret_access_key"),
     ("kinesis", "session_token"),
+    ("opensearch", "password"),
+    ("opensearch", "api_key"),
     ("redis", "password"),
     ("webhook", "secret"),
 )
@@ -63,6 +65,8 @@ def _files_of(publisher: PublishSettings) -> Mapping[str, Path | None]:
         "avro.password_file": publisher.avro.password_file,
         "kafka.password_file": publisher.kafka.password_file,
         "kinesis.secret_access_key_file": publisher.kinesis.secret_access_key_file,
+        "opensearch.password_file": publisher.opensearch.password_file,
+        "opensearch.api_key_file": publisher.opensearch.api_key_file,
         "redis.password_file": publisher.redis.password_file,
         "webhook.secret_file": publisher.webhook.secret_file,
     }

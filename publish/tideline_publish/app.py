@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import structlog
 
@@ -18,15 +18,13 @@ from tideline.store.chain import Chain
 from tideline.store.objects import open_store
 from tideline.store.publisher_log import PublisherLog
 from tideline.system import Event, RealSystem, System
-from tideline_publish.feed import ChainFeed
-from tideline_publish.formats.registry import FORMATS
+from tideline_publish.feeds import Feed, FeedContext, make_feed
 from tideline_publish.lead import PublisherLead
-from tideline_publish.outbox.encoding import Outbox
+from tideline_publish.outbox.event import PutAside
 from tideline_publish.outbox.letters import OutboxLetters
 from tideline_publish.outputs.base import OutputContext
 from tideline_publish.outputs.registry import OUTPUTS
 from tideline_publish.publisher import Publisher
-from tideline_publish.selection import Selection
 from tideline_publish.start import StartPlace
 
 _BACKOFF_S = (0.2, 5.0)
@@ -81,6 +79,7 @@ class _Program:
         letters = f"{settings.pipeline}.{name}.outbox"
         self._letters = OutboxLetters(chosen.outbox, letters, self._pause, system)
         self._lead.invalid = lambda: self._letters.count
+        self._lead.state_manifest = 0 if chosen.aggregates else None
 
     def run(self, until_idle_s: float | None) -> None:
         register_publisher(self._settings, self._store, self._name)
@@ -129,24 +128,33 @@ class _Program:
                 output=self._chosen.output,
                 from_seq=position.seq + 1,
             )
-            selection = Selection(self._chosen)
-            event_format = FORMATS[self._chosen.format](self._settings.pipeline, self._chosen)
             put_aside = self._letters.open(position.seq)
-            outbox = Outbox(self._settings.pipeline, self._chosen, put_aside)
-            feed = ChainFeed(self._store, self._chain, event_format, selection, position, outbox)
-            publisher = Publisher(
-                self._chosen,
-                feed,
-                output,
-                self._lead,
-                self._stopping,
-                self._system,
-                self._on_point,
-            )
-            publisher.run(until_idle_s)
+            with closing(self._feed(position, put_aside)) as feed:
+                publisher = Publisher(
+                    self._chosen,
+                    feed,
+                    output,
+                    self._lead,
+                    self._stopping,
+                    self._system,
+                    self._on_point,
+                )
+                publisher.run(until_idle_s)
         finally:
             self._letters.close()
             output.close()
+
+    def _feed(self, position: ChainPosition, put_aside: PutAside | None) -> Feed:
+        context = FeedContext(
+            self._settings,
+            self._name,
+            self._chosen,
+            self._store,
+            self._chain,
+            self._system,
+            self._on_point,
+        )
+        return make_feed(context, position, put_aside)
 
     def _context(self) -> OutputContext:
         return OutputContext(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -16,10 +17,7 @@ from tideline.store.objects import open_store
 from tideline.store.publisher_log import PublisherLog
 from tideline.system import RealSystem, System
 from tideline_publish.events import ChangeEvent
-from tideline_publish.feed import ChainFeed
-from tideline_publish.formats.registry import FORMATS
-from tideline_publish.outbox.encoding import Outbox
-from tideline_publish.selection import Selection
+from tideline_publish.feeds import FeedContext, make_feed
 from tideline_publish.start import StartPlace
 
 _TRIES = 20
@@ -65,18 +63,17 @@ def preview(settings: Settings, name: str) -> Preview:
     chain = Chain(store, settings.pipeline)
     entry = PublisherLog(store, settings.pipeline, name).newest()
     position = StartPlace.parse(chosen.start).find(chain) if entry is None else entry.position
-    event_format = FORMATS[chosen.format](settings.pipeline, _unregistered(chosen))
     put_aside = _passed_by if chosen.outbox.on_invalid == "dead_letter" else None
-    outbox = Outbox(settings.pipeline, chosen, put_aside)
-    feed = ChainFeed(store, chain, event_format, Selection(chosen), position, outbox)
+    context = FeedContext(settings, name, _unregistered(chosen), store, chain, RealSystem())
     found = Preview(position.seq + 1, position.seq)
-    for batch in feed.batches():
-        for event in batch.events:
-            size = event.size
-            found.events[event.table, event.op] += 1
-            found.bytes[event.table] += size
-            found.largest[event.table] = max(size, found.largest.get(event.table, 0))
-        found.to_seq = batch.position.seq
+    with closing(make_feed(context, position, put_aside)) as feed:
+        for batch in feed.batches():
+            for event in batch.events:
+                size = event.size
+                found.events[event.table, event.op] += 1
+                found.bytes[event.table] += size
+                found.largest[event.table] = max(size, found.largest.get(event.table, 0))
+            found.to_seq = batch.position.seq
     return found
 
 

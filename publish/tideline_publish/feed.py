@@ -38,6 +38,7 @@ class ChainFeed:
         self._encoder = Encoder(event_format, selection, chain.read_schema, outbox)
         self._last: ManifestEntry | None = None
         self.position = position
+        self.state_manifest: int | None = None
 
     def batches(self) -> Iterator[EventBatch]:
         """Yield what is behind the position now, to the chain's end as it is then. Raises like the
@@ -54,6 +55,13 @@ class ChainFeed:
             return
         for one in self._chain.entries(number + 1, tail):
             yield from self._entry(one)
+
+    def checkpoint(self, position: ChainPosition) -> Iterator[None]:
+        """Do nothing: all that it needs is its position."""
+        yield from ()
+
+    def close(self) -> None:
+        """Do nothing: nothing is local."""
 
     def _at_position(self, number: int) -> ManifestEntry:
         entry = self._chain.read(number)

@@ -22,7 +22,8 @@ log = structlog.get_logger("tideline.publisher")
 class PublisherLead:
     """A worker's hold on a publisher; ``entry`` is the newest entry that is known. ``reason``: why
     nothing is published, in what is appended until it is another one. ``invalid`` returns how many
-    rows were put aside before they came to the output."""
+    rows were put aside before they came to the output.
+    ``state_manifest`` is of the next entry."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class PublisherLead:
         self.entry: PublisherEntry | None = None
         self.reason = ""
         self.invalid: Callable[[], int] = lambda: 0
+        self.state_manifest: int | None = None
 
     @property
     def silent_s(self) -> float:
@@ -74,6 +76,8 @@ class PublisherLead:
         newest = self._positions.newest()
         if newest is None:
             return begin()
+        if self.state_manifest is not None:
+            self.state_manifest = newest.state_manifest or 0
         free = newest.released or self._abandoned(newest)
         if self.entry is None or newest.number > self.entry.number:
             self._passive(newest)
@@ -111,6 +115,7 @@ class PublisherLead:
             known + events,
             dead_letters=letters,
             reason=self.reason,
+            state_manifest=self.state_manifest,
         )
         self._positions.append(entry)
         self.entry = entry

@@ -7,7 +7,7 @@ from tideline.programs.points import OnPoint, pass_by
 from tideline.settings import PublishSettings
 from tideline.system import Event, System
 from tideline_publish.events import EventBatch
-from tideline_publish.feed import ChainFeed
+from tideline_publish.feeds import Feed
 from tideline_publish.lead import PublisherLead
 from tideline_publish.outputs.base import Output
 
@@ -21,7 +21,7 @@ class Publisher:
     def __init__(
         self,
         settings: PublishSettings,
-        feed: ChainFeed,
+        feed: Feed,
         output: Output,
         lead: PublisherLead,
         stopping: Event,
@@ -97,7 +97,13 @@ class Publisher:
         self._unlogged += self._waiting_events
         self._waiting_bytes = self._waiting_events = 0
         self._on_point("after-settle")
-        if not self._output.keeps_position and self._lead.silent_s >= LOGGED_EVERY_S:
+        before = self._feed.state_manifest
+        for _ in self._feed.checkpoint(position):
+            self._heartbeat()
+        # The next checkpoint removes the one before this: that one must not be needed then.
+        kept = self._feed.state_manifest != before
+        late = not self._output.keeps_position and self._lead.silent_s >= LOGGED_EVERY_S
+        if kept or late:
             self._log()
 
     def _heartbeat(self) -> None:
@@ -108,6 +114,7 @@ class Publisher:
             self._log()
 
     def _log(self) -> None:
+        self._lead.state_manifest = self._feed.state_manifest
         letters = self._output.dead_letters
         self._lead.append(self._settled, events=self._unlogged, dead_letters=letters)
         self._unlogged = 0

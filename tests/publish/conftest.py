@@ -14,11 +14,14 @@ from tests.publish.outputs import (
     FilesCase,
     KafkaCase,
     KinesisCase,
+    OutboxCase,
     OutputCase,
     ParquetCase,
     RedisCase,
+    SearchCase,
     WebhookCase,
 )
+from tests.support.search_server import SearchServer
 from tests.support.webhook_server import WebhookServer
 
 
@@ -49,16 +52,34 @@ def kinesis() -> Iterator[KinesisServer]:
 
 
 @pytest.fixture
+def search() -> Iterator[SearchServer]:
+    """A search cluster, with no index."""
+    with SearchServer() as server:
+        yield server
+
+
+@pytest.fixture
 def endpoint() -> Iterator[WebhookServer]:
     """An endpoint of webhooks."""
     with WebhookServer() as server:
         yield server
 
 
-@pytest.fixture(params=OUTPUTS)
+@pytest.fixture(params=[*OUTPUTS, "opensearch"])
 def output(request: pytest.FixtureRequest, tmp_path: Path) -> OutputCase:
     """Each of the outputs."""
-    name: str = request.param
+    if request.param == "opensearch":
+        return SearchCase(request.getfixturevalue("search"))
+    return _case(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=OUTPUTS)
+def outbox_output(request: pytest.FixtureRequest, tmp_path: Path) -> OutboxCase:
+    """Each of the outputs that carry an outbox's events."""
+    return _case(request.param, request, tmp_path)
+
+
+def _case(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> OutboxCase:
     if name == "files":
         return FilesCase(tmp_path / f"events-{uuid.uuid4().hex[:8]}")
     if name == "parquet files":

@@ -18,6 +18,7 @@ from devtools.services.kafka import KafkaServer
 from devtools.services.kinesis import REGION, THROTTLED, KinesisServer
 from devtools.services.valkey import ValkeyServer
 from tests.fixtures.publishing import Read
+from tests.support.search_server import Call, SearchServer
 from tests.support.webhook_server import SECRET, WebhookServer
 
 OUTBOX_TOPIC = "outbox.event."
@@ -54,6 +55,10 @@ class OutputCase(Protocol):
     def events(self) -> list[Read]:
         """All events, those of one row in the order in which a consumer has them."""
         ...
+
+
+class OutboxCase(OutputCase, Protocol):
+    """An output that carries an outbox's events, too."""
 
     def outbox(self) -> list[OutboxRead]:
         """All events of an outbox, those of one aggregate in the order in which a consumer has
@@ -334,6 +339,74 @@ def enclosed(values: Iterable[Mapping[str, Any]]) -> list[OutboxRead]:
         for one in values
         if "topic" in one
     ]
+
+
+@dataclass
+class SearchCase:
+    """A search cluster that is away now and then, drops connections, and takes some documents of a
+    request only. It has the last of each row alone."""
+
+    server: SearchServer
+    once: bool = True
+    order_of_all: bool = False
+    cuts: bool = True
+
+    def __post_init__(self) -> None:
+        self.server.fault = self._fault
+        self.server.item_fault = self._item_fault
+
+    def settings(self) -> dict[str, Any]:
+        cluster = {
+            "url": self.server.url,
+            "index": "{schema}-{table}",
+            "timeout_s": 0.7,
+            "batch_events_max": 7,
+            "pause_max_s": 0.1,
+        }
+        return {"output": "opensearch", "opensearch": cluster}
+
+    def events(self) -> list[Read]:
+        return [
+            _document(table, int(name), source)
+            for index, table in _INDEXES.items()
+            for name, source in self.server.sources(index).items()
+        ]
+
+    @staticmethod
+    def _fault(call: Call) -> int | None:
+        return {2: 503, 6: 0}.get(call.number % 9)
+
+    @staticmethod
+    def _item_fault(number: int, place: int) -> tuple[int, str] | None:
+        throttled = (number + place) % 11 == 0
+        return (429, "es_rejected_execution_exception") if throttled else None
+
+
+_INDEXES = {
+    "public-orders": "public.orders",
+    "public-_x4f_rder_x20__x49_tems": 'public."Order Items"',
+}
+
+
+def _document(table: str, name: int, source: Mapping[str, Any]) -> Read:
+    row = {key: value for key, value in source.items() if key != "tl_seq"}
+    return Read((source["tl_seq"], 0), {"id": name}, {"table": table, "row": row})
+
+
+def expected(case: OutputCase, events: list[Read]) -> list[Read]:
+    """Those of ``events`` that the output shows: all, or of each row the last."""
+    if not isinstance(case, SearchCase):
+        return events
+    found: dict[str, Read] = {}
+    for event in events:
+        table, row = event.value["table"], event.value.get("row")
+        if event.value["op"] == "t":
+            found = {name: one for name, one in found.items() if one.value["table"] != table}
+        found.pop(event.of_row, None)
+        if row is not None:
+            document = {"table": table, "row": row}
+            found[event.of_row] = Read((event.order[0], 0), event.key, document)
+    return list(found.values())
 
 
 def with_parts(values: Iterable[Mapping[str, Any]]) -> Iterator[Read]:

@@ -11,7 +11,7 @@ from typing import Any
 from tests.fixtures.capture import WorkerProcess, poll
 from tests.fixtures.parts import Emptied, Event, History, LoggedEvent, Row, Shaped, schema_of
 from tests.fixtures.publishing import NAME, Read, config_of, published
-from tests.publish.outputs import OutputCase
+from tests.publish.outputs import OutputCase, expected
 from tideline.contract.publishing import PublisherEntry
 from tideline.store.publisher_log import PublisherLog
 
@@ -81,10 +81,13 @@ class Rig:
         assert found is not None
         return found
 
+    def wanted(self) -> list[Read]:
+        """The events of the chain, as far as the output shows them."""
+        return expected(self.output, published(self.history, tables=TABLES))
+
     def check(self) -> None:
         """All events of the chain are at the output, each row's in order."""
-        wanted = published(self.history, tables=TABLES)
-        found = self.output.events()
+        wanted, found = self.wanted(), self.output.events()
         if self.output.order_of_all:
             assert first_times(found) == wanted
         if self.output.once:

@@ -33,6 +33,7 @@ from tideline_publish.events import ChangeEvent
 from tideline_publish.feed import ChainFeed
 from tideline_publish.formats.avro.format import AvroFormat, record_subject
 from tideline_publish.formats.json import JsonFormat
+from tideline_publish.outbox.encoding import Outbox
 from tideline_publish.selection import Selection
 
 MISCONFIGURED = 2
@@ -191,7 +192,9 @@ def events_of(settings: Settings, form: JsonFormat | AvroFormat) -> list[ChangeE
     tail = chain.tail()
     assert tail is not None
     begin = ChainPosition(tail.manifest.incarnation, 0, 0)
-    feed = ChainFeed(store, chain, form, Selection(PublishSettings(output="null")), begin)
+    chosen = PublishSettings(output="null")
+    outbox = Outbox(settings.pipeline, chosen)
+    feed = ChainFeed(store, chain, form, Selection(chosen), begin, outbox)
     return [event for batch in feed.batches() for event in batch.events]
 
 

@@ -26,7 +26,8 @@ class LettersRig(Rig):
 
     def __init__(self, root: Path, **outbox: Any) -> None:
         chosen = {"table": OUTBOX, "messages": ["outbox"], **outbox}
-        super().__init__(root, FilesCase(root / "events"), outbox=chosen)
+        self.files = FilesCase(root / "events")
+        super().__init__(root, self.files, outbox=chosen)
         self.history.commit(Shaped(outbox_schema()))
         self.good: list[int] = []
         self.bad: list[int] = []
@@ -42,7 +43,7 @@ class LettersRig(Rig):
         return insert(str(seq), type=None) if seq % 2 else Logged("outbox", b"\xffno JSON")
 
     def check(self) -> None:
-        assert [one.order[0] for one in self.output.outbox()] == self.good
+        assert [one.order[0] for one in self.files.outbox()] == self.good
 
 
 def letters(folder: Path) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fixtures.outbox import OUTBOX, insert, outbox_schema
 from tests.fixtures.parts import Logged, LoggedEvent, Row, Shaped
-from tests.publish.outputs import OUTBOX_TOPIC, OutboxRead, OutputCase
+from tests.publish.outputs import OUTBOX_TOPIC, OutboxCase, OutboxRead
 from tests.publish.rig import Rig
 
 AGGREGATES = 4
@@ -19,15 +19,16 @@ AGGREGATES = 4
 class OutboxRig(Rig):
     """A rig whose chain has an outbox, too: a table, and messages."""
 
-    def __init__(self, root: Path, output: OutputCase) -> None:
+    def __init__(self, root: Path, output: OutboxCase) -> None:
         outbox = {
             "table": OUTBOX,
             "topic": f"{output.topic_prefix}{OUTBOX_TOPIC}{{type}}",
             "messages": ["outbox"],
         }
         super().__init__(root, output, outbox=outbox)
+        self.case = output
         self.history.commit(Shaped(outbox_schema(tenant="string")))
-        self.wanted: list[OutboxRead] = []
+        self.routed: list[OutboxRead] = []
 
     def _changes(self, number: int, rows: int) -> list[LoggedEvent]:
         """Changes of tables, among them inserts into the outbox whose rows are deleted at once."""
@@ -47,7 +48,7 @@ class OutboxRig(Rig):
         time = f"2024-01-01T00:00:{seq % 60:02d}.000000Z"
         headers = {"id": str(seq), "type": "Happened", "time": time, "tenant": "ü"}
         route = f"{OUTBOX_TOPIC}kind_x2f_{seq % 2}"
-        self.wanted.append(OutboxRead((seq, 0), route, key, headers, payload))
+        self.routed.append(OutboxRead((seq, 0), route, key, headers, payload))
         if seq % 3:
             values = {"aggregatetype": kind, "aggregateid": key, "type": "Happened"}
             return insert(str(seq), **values, payload=payload, tenant="ü")
@@ -58,12 +59,12 @@ class OutboxRig(Rig):
     def check(self) -> None:
         """All events of the tables and of the outbox are there, those of an aggregate in order."""
         super().check()
-        found = self.output.outbox()
-        prefix = self.output.topic_prefix
+        found = self.case.outbox()
+        prefix = self.case.topic_prefix
         assert all(one.route.startswith(f"{prefix}{OUTBOX_TOPIC}") for one in found)
         wanted = [
             OutboxRead(one.order, f"{prefix}{one.route}", one.key, one.headers, one.payload)
-            for one in self.wanted
+            for one in self.routed
         ]
         if self.output.once:
             assert len(found) == len(wanted)
@@ -92,15 +93,15 @@ def _first_times(events: list[OutboxRead]) -> list[OutboxRead]:
 
 
 @pytest.fixture
-def rig(tmp_path: Path, output: OutputCase) -> OutboxRig:
-    return OutboxRig(tmp_path, output)
+def rig(tmp_path: Path, outbox_output: OutboxCase) -> OutboxRig:
+    return OutboxRig(tmp_path, outbox_output)
 
 
 def test_an_outbox_and_tables_arrive_each_in_its_form(rig: OutboxRig) -> None:
     rig.commit(5)
     rig.publish()
     rig.check()
-    assert {one.payload is None for one in rig.wanted} == {True, False}
+    assert {one.payload is None for one in rig.routed} == {True, False}
 
 
 @pytest.mark.parametrize("point", ["after_write", "after_settle", "after_log"])

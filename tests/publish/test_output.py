@@ -12,7 +12,7 @@ import pytest
 
 from tests.fixtures.capture import poll
 from tests.fixtures.parts import Row
-from tests.fixtures.publishing import NAME, published
+from tests.fixtures.publishing import NAME
 from tests.publish.outputs import OutputCase, PairsCase
 from tests.publish.rig import FENCED, TABLES, Rig, by_row
 from tideline.settings import load_settings
@@ -36,7 +36,7 @@ def test_every_change_arrives_and_a_later_run_goes_on(rig: Rig) -> None:
     rig.commit(3)
     rig.publish()
     rig.check()
-    assert len(rig.output.events()) == len(published(rig.history))
+    assert len(rig.output.events()) == len(rig.wanted())
 
 
 def test_an_empty_chain_is_waited_for_and_followed(rig: Rig) -> None:
@@ -132,7 +132,7 @@ def test_a_paused_one_waits_and_a_moved_one_goes_on_from_there(rig: Rig) -> None
     control.pause(settings, NAME, paused=False)
     poll("it is published", rig.is_published)
     rig.check()
-    again = len(published(rig.history)) + (0 if rig.output.cuts else len(published(rig.history)))
+    again = len(rig.wanted()) + (0 if rig.output.cuts else len(rig.wanted()))
     control.move(settings, NAME, "beginning")
     poll("it is all there again", lambda: len(rig.output.events()) == again)
     worker.terminate()

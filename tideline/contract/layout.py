@@ -14,6 +14,8 @@
     {pipeline}/runs/{ended_us:020d}-{digest of the plan's id}.json
     {pipeline}/consumers/{consumer}.json
     {pipeline}/publishers/{publisher}/{number:020d}.json
+    {pipeline}/publishers/{publisher}/state/{definition}/{manifest_number:020d}.json
+    {pipeline}/publishers/{publisher}/state/{definition}/{manifest_number:020d}-{nonce}/{number:06d}
     {pipeline}/rebuilds/{schema}.{table}/{build:06d}.json
     {pipeline}/checks/{manifest_number:020d}/t-{schema}.{table}-{fingerprint}-{nonce}.parquet
     {pipeline}/verifications/{verify_id}/plan.json, result.json
@@ -205,6 +207,11 @@ def publisher_key(pipeline: str, publisher: str, number: int) -> str:
 def publisher_prefix(pipeline: str, publisher: str) -> str:
     """Return the folder of a publisher's positions, whose names sort by their numbers."""
     return f"{encode_name(pipeline)}/publishers/{encode_name(publisher)}"
+
+
+def publisher_state_prefix(pipeline: str, publisher: str) -> str:
+    """Return the folder of the checkpoints of a publisher's aggregates."""
+    return f"{publisher_prefix(pipeline, publisher)}/state"
 
 
 def parse_publisher_key(key: str) -> int | None:

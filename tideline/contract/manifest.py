@@ -112,11 +112,13 @@ class SchemaEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: tuple[ColumnStep, ...] = ()
 
 
-class Truncate(msgspec.Struct, frozen=True):
-    """A truncate: all rows of the table with a smaller sequence number are gone."""
+class Truncate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A truncate: all rows of the table with a smaller sequence number are gone. ``tx``: the
+    transaction, as that of rows; 0 where it is one of its own, or not known."""
 
     seq: int
     table: str
+    tx: int = 0
 
 
 class Copied(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -40,7 +40,9 @@ class PublisherEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     ``events``: how many events all workers have logged as published. ``by_operator``: a command
     wrote it; ``paused``: no worker publishes until one that is not follows. ``dead_letters``: how
     many of the events the writer's output has put aside. ``reason``: why nothing is published;
-    the writer waits and tries again, or, where it released it, has stopped."""
+    the writer waits and tries again, or, where it released it, has stopped.
+    ``state_manifest``: the parts of later manifests are needed again, to make the state that
+    documents are made from; None: there is no state."""
 
     publisher: str
     number: int
@@ -55,6 +57,13 @@ class PublisherEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     requires: tuple[str, ...] = written_features()
     dead_letters: int = 0
     reason: str = ""
+    state_manifest: int | None = None
+
+    @property
+    def parts_through(self) -> int:
+        """The manifest up to which no part is needed any more."""
+        number = self.position.manifest_number
+        return number if self.state_manifest is None else min(number, self.state_manifest)
 
 
 _READER = DocumentReader(

@@ -162,7 +162,8 @@ class Rebuilding:
 
 
 class PublisherConsumer:
-    """A publisher: it needs the parts behind the position that it has logged."""
+    """A publisher: it needs the parts behind the position that it has logged, and those behind the
+    state that it has in the store."""
 
     def __init__(self, settings: Settings, store: ObjectStore, key: str, publisher: str) -> None:
         self.key = key
@@ -177,7 +178,7 @@ class PublisherConsumer:
         entry = self._log.newest()
         if entry is None or entry.position.incarnation != tail.incarnation:
             return 0
-        return entry.position.manifest_number
+        return entry.parts_through
 
     def needs(self, table: str, tail: Manifest, state: OpenState) -> bool:
         return False  # It builds nothing again.

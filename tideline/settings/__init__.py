@@ -26,6 +26,7 @@ from tideline.contract.errors import Misconfigured
 from tideline.contract.layout import table_path
 from tideline.contract.patterns import check_patterns
 from tideline.contract.schema import TableId
+from tideline.settings.aggregates import AggregateSettings
 from tideline.settings.base import Effect, Name, Section
 from tideline.settings.maintenance import Maintain, Openlineage, Slo
 from tideline.settings.nearest import nearest_key
@@ -89,6 +90,8 @@ class Settings(BaseSettings):
     maintain: Maintain = Maintain()
     tables: Mapping[str, TableSettings] = {}
     """Entries by shell pattern over ``schema.table``. Later entries win over earlier ones."""
+    aggregates: Mapping[Name, AggregateSettings] = {}
+    """Documents of several tables, by name: [AGGREGATES](AGGREGATES.md)."""
     publish: Mapping[Name, PublishSettings] = {}
     """Publishers by name."""
 
@@ -124,6 +127,17 @@ class Settings(BaseSettings):
             if problem is not None:
                 raise ValueError(f"{pattern}: {problem}")
         return tables
+
+    @field_validator("publish")
+    @classmethod
+    def _known_aggregates(
+        cls, publish: Mapping[str, PublishSettings], info: ValidationInfo
+    ) -> Mapping[str, PublishSettings]:
+        known = info.data.get("aggregates")
+        for name, one in publish.items():
+            for missing in () if known is None else sorted({*one.aggregates} - known.keys()):
+                raise ValueError(f"{name} names {missing}: write a section [aggregates.{missing}]")
+        return publish
 
     @field_validator("warehouse")
     @classmethod

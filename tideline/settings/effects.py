@@ -13,9 +13,14 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tideline.settings import PublishSettings, Settings, TableSettings, settings_model
+from tideline.settings.aggregates import AggregateSettings
 from tideline.settings.base import Effect, Section
 
-ENTRIES: Mapping[str, type[Section]] = {"tables": TableSettings, "publish": PublishSettings}
+ENTRIES: Mapping[str, type[Section]] = {
+    "tables": TableSettings,
+    "aggregates": AggregateSettings,
+    "publish": PublishSettings,
+}
 """The sections whose keys are patterns of tables, or names; each entry has a section's keys."""
 
 

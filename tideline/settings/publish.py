@@ -12,14 +12,15 @@ from tideline.contract.errors import Misconfigured
 from tideline.contract.patterns import check_patterns
 from tideline.settings.addresses import is_loopback
 from tideline.settings.avro import AvroSettings
-from tideline.settings.base import Count, Effect, MiB, Seconds, Section
+from tideline.settings.base import Count, Effect, MiB, Name, Seconds, Section
 from tideline.settings.outbox import OutboxSettings
 from tideline.settings.outputs.kinesis import KinesisSettings
+from tideline.settings.outputs.opensearch import OpenSearchSettings
 from tideline.settings.outputs.redis import RedisSettings
 from tideline.settings.outputs.webhook import WebhookSettings
 from tideline.settings.secrets import known, secret_of
 
-OutputName = Literal["files", "kafka", "kinesis", "null", "redis", "webhook"]
+OutputName = Literal["files", "kafka", "kinesis", "null", "opensearch", "redis", "webhook"]
 """The kinds of outputs (`tideline_publish.outputs.registry`)."""
 FormatName = Literal["json", "avro", "cloudevents", "debezium"]
 """The forms of events (`tideline_publish.formats.registry`)."""
@@ -139,14 +140,20 @@ class PublishSettings(Section):
     effect = Effect.COMMAND
 
     output: OutputName
-    """The place of the events: `kafka`, `kinesis`, `redis`, `webhook`, `files`; or `null`, which
-    only counts them."""
+    """The place of the events: `kafka`, `kinesis`, `redis`, `webhook`, `opensearch`, `files`; or
+    `null`, which only counts them."""
     format: FormatName = "json"
     """The form of an event."""
     tables: tuple[str, ...] = ("*.*",)
     """The tables, as patterns over `schema.table`."""
     exclude_tables: tuple[str, ...] = ()
     """Those of them that are left out."""
+    aggregates: Annotated[tuple[Name, ...], Field(max_length=100)] = ()
+    """Sections `[aggregates.NAME]`: their documents are published, one for each row of their root,
+    and no rows ([AGGREGATES](AGGREGATES.md)). `tables` and `columns` are not for these."""
+    state_interval_s: Seconds = 600.0
+    """What documents are made from is written to the store after so long, where it changed. A
+    worker that starts reads it, and the parts of the chain behind it, which are kept until then."""
     columns: Mapping[str, tuple[str, ...]] = {}
     """The columns of an event's row, by table; of tables that are not named here, all. The key is
     always there."""
@@ -179,6 +186,8 @@ class PublishSettings(Section):
     """For the output `webhook`."""
     kinesis: KinesisSettings = KinesisSettings()
     """For the output `kinesis`."""
+    opensearch: OpenSearchSettings = OpenSearchSettings()
+    """For the output `opensearch`."""
     debezium: DebeziumSettings = DebeziumSettings()
     """For the format `debezium`."""
     avro: AvroSettings = AvroSettings()
@@ -194,6 +203,14 @@ class PublishSettings(Section):
         except Misconfigured as error:
             raise ValueError(error.message) from None
         return patterns
+
+    @model_validator(mode="after")
+    def _documents_have_a_form(self) -> Self:
+        if self.aggregates and self.format not in ("json", "cloudevents"):
+            raise ValueError('publishes aggregates: format must be "json" or "cloudevents"')
+        if len(set(self.aggregates)) < len(self.aggregates):
+            raise ValueError("names an aggregate twice")
+        return self
 
     @model_validator(mode="after")
     def _place_is_named(self) -> Self:
@@ -239,6 +256,11 @@ class PublishSettings(Section):
 
     @model_validator(mode="after")
     def _outbox_has_a_form(self) -> Self:
+        if self.outbox.is_set and (self.aggregates or self.output == "opensearch"):
+            raise ValueError(
+                "has an outbox, whose events are no documents: make it another publisher, without"
+                " aggregates and with another output than opensearch"
+            )
         if self.outbox.is_set and self.format == "cloudevents" and self.output in _IN_AN_ENVELOPE:
             raise ValueError(
                 f"has an outbox, whose events the output {self.output} would carry in an envelope"
@@ -247,8 +269,22 @@ class PublishSettings(Section):
         return self
 
     @model_validator(mode="after")
+    def _cluster_is_named(self) -> Self:
+        if self.output != "opensearch":
+            return self
+        if self.opensearch.url is None:
+            raise ValueError('names no cluster: set opensearch.url = "https://host:9200"')
+        if self.format != "json":
+            raise ValueError('has documents of its own form: format must be "json"')
+        return self
+
+    @model_validator(mode="after")
     def _answers_come_before_a_takeover(self) -> Self:
-        timeouts_s = {"kinesis": self.kinesis.timeout_s, "webhook": self.webhook.timeout_s}
+        timeouts_s = {
+            "kinesis": self.kinesis.timeout_s,
+            "opensearch": self.opensearch.timeout_s,
+            "webhook": self.webhook.timeout_s,
+        }
         waited_s = timeouts_s.get(self.output, 0.0) + self.heartbeat_s
         if self.output in timeouts_s and waited_s >= self.takeover_after_s:
             raise ValueError(

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from tideline.settings import settings_model
+from tideline.settings.aggregates import ChildSettings
 from tideline.settings.base import Effect
 from tideline.settings.effects import ENTRIES, effects, keys_of, section_of
 
@@ -46,6 +47,13 @@ _TABLES = """\
 By table: `[tables."PATTERN"]`, a shell pattern over `schema.table` (`[tables."public.*"]`). What a
 later entry says wins over earlier ones, key by key.
 """
+_AGGREGATES = """\
+By aggregate: `[aggregates.NAME]` ([AGGREGATES](AGGREGATES.md)). A publisher reads the file when it
+starts.
+"""
+_CHILDREN = """\
+By the field that a child has in its parent's document.
+"""
 _PUBLISHERS = """\
 By publisher: `[publish.NAME]` ([PUBLISHING](PUBLISHING.md)). A publisher reads the file when it
 starts.
@@ -61,8 +69,14 @@ def reference() -> str:
         section = section_of(one)
         if section is not None:
             parts += _part(f"[{name}]", _words(inspect.getdoc(section)), keys_of(section))
-    for name, text in (("tables", _TABLES), ("publish", _PUBLISHERS)):
+    for name, text in (
+        ("tables", _TABLES),
+        ("aggregates", _AGGREGATES),
+        ("publish", _PUBLISHERS),
+    ):
         parts += _part(f"[{name}]", text, keys_of(ENTRIES[name]))
+        if name == "aggregates":
+            parts += _part("[aggregates.….children.FIELD]", _CHILDREN, keys_of(ChildSettings))
     return "\n".join(parts)
 
 

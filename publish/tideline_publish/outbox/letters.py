@@ -45,7 +45,7 @@ class OutboxLetters:
             return None
         folder, setting = self._settings.dead_letter_folder, "outbox.dead_letter_folder"
         assert folder is not None
-        self._file = DeadLetters(folder, self._name, after_seq, setting)
+        self._file = DeadLetters(folder, self._name, after_seq, setting=setting)
         return self._add
 
     def close(self) -> None:

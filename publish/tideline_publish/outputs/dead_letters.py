@@ -28,15 +28,9 @@ class _DeadLetter(msgspec.Struct, omit_defaults=True):
 class DeadLetters:
     """The file of one publisher. ``count``: the events in it; ``setting``: that of its folder."""
 
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        after_seq: int,
-        setting: str = "webhook.dead_letter_folder",
-    ) -> None:
+    def __init__(self, folder: Path, name: str, after_seq: int, *, setting: str) -> None:
         """Open it, and remove what lies behind ``after_seq``: these events are sent again. Raises
-        Misconfigured for a folder that cannot be written."""
+        Misconfigured for a folder, of that ``setting``, that cannot be written."""
         self.path = folder / f"{name}.jsonl"
         self.count = 0
         try:

@@ -9,14 +9,27 @@ from tideline.contract.schema import TableId
 
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 """A dot is written as its code, too: one in a name must not look like one of the template."""
+_OTHER_IN_LOWER = re.compile(r"[^a-z0-9_-]")
 _TOPIC_CHARS_MAX = 249
 
 
-def name_of(template: str, pipeline: str, table: TableId, *, setting: str, chars_max: int) -> str:
-    """Return the name that ``template``, of a ``setting``, gives ``table``. Raises Misconfigured
-    for one of more than ``chars_max`` characters."""
+def name_of(
+    template: str,
+    pipeline: str,
+    table: TableId,
+    *,
+    setting: str,
+    chars_max: int,
+    lower: bool = False,
+) -> str:
+    """Return the name that ``template``, of a ``setting``, gives ``table``; with ``lower``, one
+    without upper-case letters. Raises Misconfigured for one of more than ``chars_max``
+    characters."""
+    other = _OTHER_IN_LOWER if lower else _OTHER
     name = template.format(
-        pipeline=pipeline, schema=encoded_name(table.schema), table=encoded_name(table.name)
+        pipeline=_encoded(pipeline, other),
+        schema=_encoded(table.schema, other),
+        table=_encoded(table.name, other),
     )
     if len(name) > chars_max:
         raise Misconfigured(
@@ -34,4 +47,8 @@ def topic_of(template: str, pipeline: str, table: TableId) -> str:
 
 def encoded_name(name: str) -> str:
     """Return ``name`` in letters, digits, ``_`` and ``-``, with the codes of all others."""
-    return _OTHER.sub(lambda found: f"_x{ord(found[0]):x}_", name)
+    return _encoded(name, _OTHER)
+
+
+def _encoded(name: str, other: re.Pattern[str]) -> str:
+    return other.sub(lambda found: f"_x{ord(found[0]):x}_", name)

@@ -39,6 +39,16 @@ def _kinesis(context: OutputContext) -> Output:
     return KinesisOutput(context)
 
 
+def _opensearch(context: OutputContext) -> Output:
+    # heavy: only publishers to a cluster have its client
+    try:
+        from tideline_publish.outputs.opensearch.output import OpenSearchOutput
+    except ModuleNotFoundError as error:
+        raise _not_installed("urllib3", "opensearch") from error
+
+    return OpenSearchOutput(context)
+
+
 def _redis(context: OutputContext) -> Output:
     from tideline_publish.outputs.redis.output import RedisOutput
 
@@ -73,6 +83,7 @@ OUTPUTS: Mapping[str, OutputMaker] = {
     "kafka": _kafka,
     "kinesis": _kinesis,
     "null": lambda _: NullOutput(),
+    "opensearch": _opensearch,
     "redis": _redis,
     "webhook": _webhook,
 }

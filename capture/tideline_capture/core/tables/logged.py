@@ -110,7 +110,7 @@ class LoggedTables:
         for named in seen.tables:
             table = self._state.cased(named)
             if self._state.captures(table):
-                self._state.record(Truncate(self._state.mint(), table))
+                self._state.record(Truncate(self._state.mint(), table, seen.xid))
                 yield Disturbed(table, "a truncate")
                 self._notes.truncated(table, seen.xid)
 

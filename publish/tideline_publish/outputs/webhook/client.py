@@ -3,18 +3,15 @@ body may quote rows."""
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 import urllib3
-from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, SSLError
+from urllib3.exceptions import HTTPError
 
-from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
 from tideline.settings.outputs.webhook import WebhookSettings
 from tideline.system import System
+from tideline_publish.outputs.http import explained, retry_after_s, tls_context
 from tideline_publish.outputs.webhook.signature import signature, signing_keys
 
 
@@ -40,7 +37,7 @@ class WebhookClient:
             maxsize=1,
             retries=False,
             timeout=urllib3.Timeout(total=settings.timeout_s),
-            ssl_context=_context(settings),
+            ssl_context=tls_context(settings.ca_file, setting="webhook.ca_file"),
         )
 
     def post(self, body: bytes, request_id: str) -> PostAnswer:
@@ -66,57 +63,19 @@ class WebhookClient:
                 preload_content=False,
             )
         except HTTPError as error:
-            raise self._explained(error) from None
+            raise explained(
+                error, f"the endpoint {self._host}", setting="webhook.ca_file"
+            ) from None
         answer.drain_conn() if _is_short(answer.headers) else answer.close()
         answer.release_conn()
-        return PostAnswer(answer.status, self._retry_after_s(answer.headers))
+        return PostAnswer(answer.status, retry_after_s(answer.headers, self._system))
 
     def close(self) -> None:
         """End the connection."""
         self._pool.clear()
-
-    def _explained(self, error: HTTPError) -> TidelineError:
-        cause: BaseException = error
-        while isinstance(cause, MaxRetryError) and cause.reason is not None:
-            cause = cause.reason
-        if isinstance(cause, SSLError):
-            inner = cause.args[0] if cause.args else cause
-            if isinstance(inner, ssl.SSLCertVerificationError):
-                return Misconfigured(
-                    f"the endpoint {self._host} is not verified: {inner.verify_message}",
-                    hint="webhook.ca_file names an authority of your own",
-                )
-        kind = "no connection" if isinstance(cause, NewConnectionError) else type(cause).__name__
-        return Unavailable(f"the endpoint {self._host} does not answer: {kind}")
-
-    def _retry_after_s(self, headers: Mapping[str, str]) -> float:
-        """Return what Retry-After says, which is seconds or a time; 0 without it."""
-        given = headers.get("Retry-After", "").strip()
-        if given.isdecimal():
-            return float(given)
-        try:
-            until = parsedate_to_datetime(given)
-        except ValueError:
-            return 0.0
-        until = until if until.tzinfo else until.replace(tzinfo=UTC)
-        now = datetime.fromtimestamp(self._system.wall_us() / 1e6, UTC)
-        return max(0.0, (until - now).total_seconds())
 
 
 def _is_short(headers: Mapping[str, str]) -> bool:
     """Return whether a body is so short that the connection is kept for it."""
     length = headers.get("Content-Length", "")
     return length.isdecimal() and int(length) <= 1 << 16
-
-
-def _context(settings: WebhookSettings) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if settings.ca_file is not None:
-        try:
-            context.load_verify_locations(settings.ca_file)
-        except OSError:  # ssl.SSLError is one
-            raise Misconfigured(
-                f"webhook.ca_file {settings.ca_file} cannot be read as certificates",
-                hint="correct it, and make the file readable for this user",
-            ) from None
-    return context

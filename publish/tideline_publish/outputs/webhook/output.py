@@ -58,7 +58,12 @@ class WebhookOutput:
         if self._settings.on_refused == "dead_letter":
             assert self._settings.dead_letter_folder is not None
             name = self._name.replace(":", ".")
-            self._letters = DeadLetters(self._settings.dead_letter_folder, name, logged.seq)
+            self._letters = DeadLetters(
+                self._settings.dead_letter_folder,
+                name,
+                logged.seq,
+                setting="webhook.dead_letter_folder",
+            )
         return logged
 
     def write(self, events: Sequence[ChangeEvent]) -> None:

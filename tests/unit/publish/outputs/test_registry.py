@@ -20,6 +20,7 @@ from tideline_publish.outputs.registry import OUTPUTS
 GIVEN: dict[str, dict[str, Any]] = {
     "kafka": {"servers": ["127.0.0.1:9092"]},
     "kinesis": {"stream": "s"},
+    "opensearch": {"url": "https://example.com"},
     "webhook": {"url": "https://example.com", "secret": "s"},
 }
 
@@ -39,6 +40,7 @@ def test_every_name_of_the_settings_is_there() -> None:
     [
         ("kafka", "confluent_kafka", "kafka"),
         ("kinesis", "botocore", "aws"),
+        ("opensearch", "urllib3", "opensearch"),
         ("webhook", "urllib3", "webhook"),
     ],
 )

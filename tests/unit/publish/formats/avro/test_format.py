@@ -18,6 +18,7 @@ from tideline_publish import control
 from tideline_publish.events import ChangeEvent
 from tideline_publish.feed import ChainFeed
 from tideline_publish.formats.avro.format import AvroFormat, record_subject
+from tideline_publish.outbox.encoding import Outbox
 from tideline_publish.selection import Selection
 
 T = "public.t"
@@ -67,7 +68,9 @@ def history(tmp_path: Path) -> History:
 def events_of(history: History, ids: Ids, **settings: Any) -> list[ChangeEvent]:
     chosen = PublishSettings(output="null", **settings)
     form = AvroFormat(history.settings.pipeline, ids, record_subject)
-    feed = ChainFeed(history.store, history.chain, form, Selection(chosen), BEGINNING)
+    outbox = Outbox(history.settings.pipeline, chosen)
+    selection = Selection(chosen)
+    feed = ChainFeed(history.store, history.chain, form, selection, BEGINNING, outbox)
     return [event for batch in feed.batches() for event in batch.events]
 
 

@@ -1,0 +1,1 @@
+"""Rows and documents in the indexes of OpenSearch or Elasticsearch."""
