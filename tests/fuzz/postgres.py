@@ -99,6 +99,7 @@ def read_stream(data: bytes) -> None:
         key=KEY,
         captures=lambda table: "other" not in table,
         images=lambda table: True,
+        messages=("outbox", "other"),
     )
     seq = 1
     while reader.poll(40, until_commit=False):

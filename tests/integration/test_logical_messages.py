@@ -18,6 +18,9 @@ from tideline.store.objects import open_store
 
 Change = tuple[str, object]
 """The table or prefix of a change, and its value."""
+EVENT_BYTES_MAX = 1 << 20
+LARGEST = EVENT_BYTES_MAX - len("Mf12345678outbox_1234")
+"""The largest content: of a message, kind, flags, position, prefix and length count as well."""
 POINTS = (
     "inside-transaction",
     "before-part-put",
@@ -57,7 +60,7 @@ def shop(database: Database, pipeline_of: PipelineFactory) -> Iterator[Pipeline[
     made = pipeline_of(
         database,
         source={"tables": ["public.t"], "messages": ["outbox", "out.2"]},
-        capture={**QUICK, "event_bytes_max": 1 << 20, "segment_bytes_max": 1 << 20},
+        capture={**QUICK, "event_bytes_max": EVENT_BYTES_MAX, "segment_bytes_max": 1 << 20},
     )
     made.drain()
     yield made
@@ -89,8 +92,8 @@ def test_messages_are_in_order_with_rows_and_only_those_that_are_asked_for(
         connection.rollback()
         emit(cursor, "outbox", "alone")
         connection.commit()
-        emit(cursor, "outbox", "x" * (1 << 20))
-        emit(cursor, "outbox", "y" * (1 << 20 - 1))
+        emit(cursor, "outbox", "x" * LARGEST)
+        emit(cursor, "outbox", "y" * (LARGEST - 1))
         connection.commit()
     shop.finish(worker)
     assert changes_of(shop) == [
@@ -100,8 +103,8 @@ def test_messages_are_in_order_with_rows_and_only_those_that_are_asked_for(
         ('"out.2"', "ü".encode()),
         ("outbox", b""),
         ("outbox", b"alone"),
-        ("outbox", b"x" * (1 << 20)),
-        ("outbox", b"y" * (1 << 20 - 1)),
+        ("outbox", b"x" * LARGEST),
+        ("outbox", b"y" * (LARGEST - 1)),
     ]
     assert "a logical message of no transaction is left out" in worker.output()
     # Warehouses know nothing of them.
@@ -114,7 +117,7 @@ def test_the_content_of_one_that_is_too_large_is_left_out_and_capture_goes_on(
     worker = captures(shop)
     with psycopg2.connect(database.dsn) as connection, connection.cursor() as cursor:
         emit(cursor, "outbox", "before")
-        emit(cursor, "outbox", "x" * ((1 << 20) + 1))
+        emit(cursor, "outbox", "x" * (LARGEST + 1))
         emit(cursor, "outbox", "behind")
     shop.finish(worker)
     assert changes_of(shop) == [("outbox", b"before"), ("outbox", None), ("outbox", b"behind")]

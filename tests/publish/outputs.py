@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from devtools.services.kafka import KafkaServer
 from devtools.services.kinesis import REGION, THROTTLED, KinesisServer
 from devtools.services.valkey import ValkeyServer
+from tests.fixtures.capture import poll
 from tests.fixtures.publishing import Read
 from tests.support.search_server import Call, SearchServer
 from tests.support.webhook_server import SECRET, WebhookServer
@@ -188,6 +189,19 @@ class KafkaCase:
             found.append(OutboxRead(order, one.topic(), one.key().decode(), headers, payload))
         return found
 
+    def _await_ends(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        """Return once no transaction is open: a commit has answered before its markers are in each
+        partition."""
+        everything = consumer_of(self.server, "read_uncommitted")
+
+        def ends(of: Consumer) -> list[Any]:
+            return [of.get_watermark_offsets(place, 30) for place in places]
+
+        try:
+            poll("transactions have ended", lambda: ends(consumer) == ends(everything))
+        finally:
+            everything.close()
+
     def _messages(self, prefix: str = "") -> list[Any]:
         consumer = consumer_of(self.server)
         try:
@@ -199,6 +213,7 @@ class KafkaCase:
                 and not topic.endswith(".positions")
                 for partition in about.partitions
             ]
+            self._await_ends(consumer, places)
             return read_all(consumer, places)
         finally:
             consumer.close()
@@ -434,13 +449,13 @@ def _outbox_entry(route: str, entry_id: str, fields: Mapping[str, str]) -> Outbo
     return OutboxRead((int(seq), int(part)), route, fields["key"], headers, fields.get("value"))
 
 
-def consumer_of(server: KafkaServer) -> Consumer:
-    """A consumer of what is committed."""
+def consumer_of(server: KafkaServer, isolation: str = "read_committed") -> Consumer:
+    """A consumer of what is committed, or of all."""
     return Consumer(
         {
             "bootstrap.servers": server.address,
             "group.id": uuid.uuid4().hex,
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
             "enable.partition.eof": True,
             "enable.auto.commit": False,
         }

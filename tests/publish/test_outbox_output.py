@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from devtools.services.kafka import KafkaServer
 from tests.fixtures.outbox import OUTBOX, insert, outbox_schema
 from tests.fixtures.parts import Logged, LoggedEvent, Row, Shaped
-from tests.publish.outputs import OUTBOX_TOPIC, OutboxCase, OutboxRead
-from tests.publish.rig import Rig
+from tests.publish.outputs import OUTBOX_TOPIC, KafkaCase, OutboxCase, OutboxRead
+from tests.publish.rig import IDLE_S, Rig
+from tideline_console.errors import EXIT_MISCONFIGURED
 
 AGGREGATES = 4
 
@@ -114,3 +116,15 @@ def test_a_publisher_that_is_killed_loses_nothing_of_an_outbox(rig: OutboxRig, p
         assert worker.wait() == -signal.SIGKILL, worker.output()
     rig.publish()
     rig.check()
+
+
+def test_a_type_that_names_the_topic_of_positions_stops_the_publisher(
+    tmp_path: Path, kafka: KafkaServer
+) -> None:
+    case = KafkaCase(kafka, transactions=True)
+    outbox = {"table": OUTBOX, "topic": f"{case.prefix}.{{type}}"}
+    rig = Rig(tmp_path, case, outbox=outbox)
+    rig.history.commit(Shaped(outbox_schema()), insert("1", aggregatetype="positions"))
+    worker = rig.worker(IDLE_S)
+    assert worker.wait() == EXIT_MISCONFIGURED, worker.output()
+    assert f"would go to {case.prefix}.positions, which keeps" in worker.output()

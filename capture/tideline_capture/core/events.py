@@ -205,7 +205,7 @@ class LogBatch:
     ``unholdable`` names tables (and key columns) whose rows were left out of the batch because a
     key value does not fit its type, or (`WHOLE_ROW`, of a table without a key) because the row
     before a change is missing: they must be quarantined from the batch's first sequence on.
-    ``messages`` are logical messages of applications, behind ``rows`` and among the ``changes``.
+    ``messages`` are logical messages of applications, among the ``changes`` as ``rows`` are.
     """
 
     rows: tuple[Rows, ...]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from tests.fixtures.core import IDENTITY, TABLE, first_manifest
 from tests.fixtures.systems import REAL
+from tests.unit.contract.documents import part
 from tideline.contract.manifest import (
     DeleteBefore,
     Manifest,
@@ -14,6 +15,7 @@ from tideline.contract.manifest import (
     Truncate,
     VerificationChunk,
 )
+from tideline.contract.messages import FEATURE, message_schema
 from tideline.contract.open_state import OpenState
 from tideline.contract.position import PostgresPosition
 from tideline.contract.request import Answer, RequestState
@@ -33,6 +35,7 @@ OF_THE_CHAIN = {
     "requires",
     "written_at_us",
     "parts",
+    "logged_messages",
     "verification_chunks",
     "state_at",
     "uploading",
@@ -74,6 +77,17 @@ def test_every_field_of_a_segment_arrives() -> None:
     assert manifest.verification_chunks == (chunk,)
     ended = (*manifest.finished, *manifest.refused)
     assert [(one.request_id, one.manifest_number) for one in ended] == [("r", 2), ("q", 2)]
+
+
+def test_parts_of_messages_are_named_apart_and_require_a_reader_that_knows_them() -> None:
+    schema = message_schema("outbox")
+    messages = part(1, 1, table=schema.table, schema=schema.fingerprint)
+    made = Manifests(ManifestEntry(first_manifest(), b"", "d"), OpenState(), REAL)
+    segment = replace(segment_of("a", ended="a"), last_seq=2)
+    manifest = made.segment(segment, [part(2, 2), messages])
+    assert (manifest.parts, manifest.logged_messages) == ((part(2, 2),), (messages,))
+    assert manifest.requires == (FEATURE,)
+    assert made.segment(segment, [part(1, 2)]).requires == ()
 
 
 def segment_of(*recent: str, ended: str) -> Segment:

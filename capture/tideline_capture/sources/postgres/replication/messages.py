@@ -2,10 +2,14 @@
 
 Only transactional ones: a message of no transaction is written at once, whatever becomes of the
 transaction around it, and has no place between the commits at which a stream resumes.
+
+There may be as many as rows, so they are decoded as those are: a message becomes the row message of
+a relation whose oid no table has.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -15,9 +19,14 @@ from tideline.contract.messages import message_schema
 from tideline.contract.part import CREATED
 from tideline.contract.position import format_lsn
 from tideline_capture.arrow_types import part_schema
-from tideline_capture.core.events import Rows
-from tideline_capture.sources.postgres.replication.pgoutput import LogicalMessage
+from tideline_capture.core.events import Int64Array, Rows
+from tideline_capture.sources.postgres.replication.pgoutput import LogicalMessage, parse_message
 from tideline_capture.sources.postgres.watermarks import PREFIX_AT
+
+OIDS_MAX = 100
+"""The relations up to here are messages' prefixes: PostgreSQL has no table with such an oid."""
+_HEAD = struct.Struct(">cI?")
+"""Kind, oid, and whether the content follows."""
 
 log = structlog.get_logger("tideline.capture")
 
@@ -27,7 +36,8 @@ class ApplicationMessages:
     out: any role may write them, and none should stop the worker."""
 
     def __init__(self, prefixes: Sequence[str], bytes_max: int) -> None:
-        self._prefixes = frozenset(prefixes)
+        self._oids = {prefix: oid for oid, prefix in enumerate(prefixes, 1)}
+        self._prefixes = {oid: prefix for prefix, oid in self._oids.items()}
         self._starts = tuple(prefix.encode() + b"\0" for prefix in prefixes)
         self._bytes_max = bytes_max
         self._warned: set[str] = set()
@@ -36,34 +46,50 @@ class ApplicationMessages:
         """Return whether a logical message, as pgoutput sends it, has one of the prefixes."""
         return payload.startswith(self._starts, PREFIX_AT)
 
-    def rows(self, message: LogicalMessage, *, seq: int, tx: int, ts_us: int) -> Rows | None:
-        """Return a message as a row of its prefix's part, committed at ``ts_us`` (µs since 1970);
-        None for one of no transaction, or of another prefix."""
-        if message.prefix not in self._prefixes:
-            return None
+    def as_rows(self, payload: bytes) -> tuple[bytes, ...]:
+        """Return a wanted message as a row message; nothing for one of no transaction. Raises
+        CorruptData for one that is broken."""
+        message = parse_message(payload)
+        assert isinstance(message, LogicalMessage)
         if not message.transactional:
             self._warn(message)
-            return None
-        too_large = len(message.content) > self._bytes_max
-        if too_large:
+            return ()
+        fits = len(payload) <= self._bytes_max
+        if not fits:
             log.warning(
                 "a logical message is larger than capture.event_bytes_max; its content is left out",
                 prefix=message.prefix,
-                bytes=len(message.content),
+                bytes=len(payload),
                 lsn=format_lsn(message.lsn),
             )
-        schema = message_schema(message.prefix)
+        head = _HEAD.pack(b"M", self._oids[message.prefix], fits)
+        return (head + message.content if fits else head,)
+
+    def rows(
+        self,
+        oid: int,
+        payloads: Sequence[bytes],
+        *,
+        seq: Int64Array,
+        tx: Int64Array,
+        ts: Int64Array,
+    ) -> Rows:
+        """Return what `as_rows` made of messages of one prefix, as rows of its part. ``seq``,
+        ``tx`` and ``ts`` (commit time, µs since 1970 UTC) have one number per payload."""
+        schema = message_schema(self._prefixes[oid])
         fields = part_schema(
             schema, (), unchanged=False, overflow=False, image=False, image_overflow=False
         )
-        values = (seq, CREATED, tx, ts_us, None if too_large else message.content)
-        columns = [
-            pa.array([value], pa.int64()).cast(field.type)
-            if isinstance(value, int)
-            else pa.array([value], field.type)
-            for value, field in zip(values, fields, strict=True)
-        ]
-        return Rows(schema, pa.RecordBatch.from_arrays(columns, schema=fields))
+        at = _HEAD.size
+        contents = [one[at:] if one[at - 1] else None for one in payloads]
+        columns = (
+            pa.array(seq, pa.int64()),
+            pa.array([CREATED] * len(payloads), pa.string()),
+            pa.array(tx, pa.int64()),
+            pa.array(ts, pa.int64()).cast(fields.field(3).type),
+            pa.array(contents, fields.field(4).type),
+        )
+        return Rows(schema, pa.RecordBatch.from_arrays(list(columns), schema=fields))
 
     def _warn(self, message: LogicalMessage) -> None:
         """Warn of the first one in a session: there may be many."""

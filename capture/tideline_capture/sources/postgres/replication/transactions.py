@@ -36,11 +36,13 @@ from tideline_capture.core.events import (
 from tideline_capture.sources.decoding import EVENT_BYTES_MAX, decoding, too_large
 from tideline_capture.sources.postgres.connect import querying, replication_failed
 from tideline_capture.sources.postgres.replication.decode import decode_rows
-from tideline_capture.sources.postgres.replication.messages import ApplicationMessages
+from tideline_capture.sources.postgres.replication.messages import (
+    OIDS_MAX,
+    ApplicationMessages,
+)
 from tideline_capture.sources.postgres.replication.pgoutput import (
     POSTGRES_EPOCH_US,
     LogicalMessage,
-    RareMessage,
     Relation,
     TruncateMessage,
     parse_message,
@@ -114,7 +116,8 @@ class TransactionReader:
 
     def poll(self, messages_max: int, *, until_commit: bool) -> int:
         """See `LogReader.poll`. The loop is the hot path: one message costs well under 1 µs."""
-        read, append = self._cursor.read_message, self._pending.append
+        read, pending = self._cursor.read_message, self._pending
+        append = pending.append
         size, count = 0, 0
         last = None
         try:
@@ -128,7 +131,10 @@ class TransactionReader:
                 count += 1
                 kind = payload[0] if payload else _NO_KIND
                 if kind not in _BULK:
-                    if kind == _MESSAGE and not self._messages.wants(payload):
+                    if kind == _MESSAGE:
+                        if self._messages.wants(payload):
+                            pending += self._messages.as_rows(payload)
+                            continue
                         if is_another(payload):
                             continue
                         payload = shortened(payload)
@@ -151,7 +157,7 @@ class TransactionReader:
         """Raise Misconfigured when a message is larger than the settings allow. It is in memory
         then, but not decoded: that takes several times as much."""
         for payload in self._pending:
-            if len(payload) > self._event_bytes_max and not self._messages.wants(payload):
+            if len(payload) > self._event_bytes_max:
                 last = self._commits[-1][0] if self._commits else 0
                 where = f"behind {PostgresPosition(last)}"
                 raise too_large(len(payload), self._event_bytes_max, where)
@@ -170,10 +176,9 @@ class TransactionReader:
         self.buffered_bytes, self.must_take = 0, False
         bulk = _Bulk(pending, self._open)
         self._open = bulk.open
-        rows, changes, unholdable = self._decode(bulk, next_seq, frozenset())
+        rows, messages, changes, unholdable = self._decode(bulk, next_seq, frozenset())
         with querying():
-            controls, messages = ((), ()) if rare is None else self._rare(rare, next_seq + changes)
-        changes += len(messages)
+            controls = self._control(rare) if rare is not None else ()
         boundary = None
         if bulk.open is None and bulk.last_commit is not None:
             commit_lsn, end_lsn = bulk.last_commit
@@ -184,15 +189,21 @@ class TransactionReader:
 
     def _decode(
         self, bulk: _Bulk, next_seq: int, without: frozenset[str]
-    ) -> tuple[tuple[Rows, ...], int, tuple[tuple[str, str], ...]]:
-        """Return all row messages, by relation. A table with a key that cannot be held is left out,
-        and the others are renumbered: sequences must not have holes."""
+    ) -> tuple[tuple[Rows, ...], tuple[Rows, ...], int, tuple[tuple[str, str], ...]]:
+        """Return all row messages, by relation, and messages of applications. A table with a key
+        that cannot be held is left out, and the others are renumbered: sequences must not have
+        holes."""
         schemas: dict[int, TableSchema] = {}
+        logged: list[int] = []
         for oid in bulk.relations():
+            if oid <= OIDS_MAX:
+                logged.append(oid)
+                continue
             schema = self._relations.schema(oid)
             if schema.table not in without and self._captures(schema.table):
                 schemas[oid] = schema
-        kept = np.isin(bulk.oids, list(schemas)) if len(schemas) else np.zeros(bulk.rows, bool)
+        known = [*schemas, *logged]
+        kept = np.isin(bulk.oids, known) if known else np.zeros(bulk.rows, bool)
         sequences = next_seq + np.cumsum(kept, dtype=np.int64) - 1
         rows = []
         for oid, schema in schemas.items():
@@ -207,21 +218,26 @@ class TransactionReader:
             )
             if decoded.key_overflow:
                 column = decoded.key_overflow[0]
-                rest, changes, more = self._decode(bulk, next_seq, without | {schema.table})
-                return rest, changes, ((schema.table, column), *more)
+                rest, messages, changes, more = self._decode(
+                    bulk, next_seq, without | {schema.table}
+                )
+                return rest, messages, changes, ((schema.table, column), *more)
             rows.append(decoded.rows)
-        return tuple(rows), int(kept.sum()), ()
+        messages = tuple(self._application_messages(bulk, oid, sequences) for oid in logged)
+        return tuple(rows), messages, int(kept.sum()), ()
 
-    def _rare(self, payload: bytes, next_seq: int) -> tuple[tuple[Control, ...], tuple[Rows, ...]]:
-        """Return what a message means; one of an application is a row, of sequence ``next_seq``."""
+    def _application_messages(self, bulk: _Bulk, oid: int, sequences: Int64Array) -> Rows:
+        chosen = np.flatnonzero(bulk.oids == oid)
+        return self._messages.rows(
+            oid,
+            bulk.payloads(chosen),
+            seq=sequences[chosen],
+            tx=bulk.xids[chosen],
+            ts=bulk.times[chosen],
+        )
+
+    def _control(self, payload: bytes) -> tuple[Control, ...]:
         message = parse_message(payload)
-        if isinstance(message, LogicalMessage) and self._messages.wants(payload):
-            tx, ts_us = self._open or (0, 0)
-            found = self._messages.rows(message, seq=next_seq, tx=tx, ts_us=ts_us)
-            return (), () if found is None else (found,)
-        return self._control(message), ()
-
-    def _control(self, message: RareMessage) -> tuple[Control, ...]:
         if isinstance(message, Relation):
             return (self._relations.observe(message, self._xid),)
         if isinstance(message, TruncateMessage):

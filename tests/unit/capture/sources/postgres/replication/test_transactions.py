@@ -111,6 +111,7 @@ def reader_of(
         cast(Relations, FakeRelations()),
         key=KEY,
         captures=lambda table: table != NAMES[IGNORED],
+        messages=("out", "outbox"),
         **more,
     )
     return made, cursor
@@ -152,13 +153,14 @@ def scripts(draw: st.DrawFn) -> Script:
     for number in range(draw(st.integers(1, 5))):
         xid, ts = 700 + number, CLOCK_US + number
         if draw(st.booleans()):
-            script.messages.append(logical_message("other", b"x", transactional=False))
+            prefix = draw(st.sampled_from(("other", "outbox")))
+            script.messages.append(logical_message(prefix, b"x", transactional=False))
         script.begin(xid, ts)
         if not observed[0]:
             observed[0] = True
             for relation in (A, B, IGNORED):
                 script.observe(relation, "k", "v")
-        for kind in draw(st.lists(st.sampled_from("iudmtr"), max_size=6)):
+        for kind in draw(st.lists(st.sampled_from("iudmtra"), max_size=6)):
             _extend(script, draw, kind, xid, ts)
         script.commit(xid)
     return script
@@ -177,6 +179,13 @@ def _extend(script: Script, draw: st.DrawFn, kind: str, xid: int, ts: int) -> No
     elif kind == "m":
         script.messages.append(logical_message("tideline", written(WatermarkKind.LOW, "token", 17)))
         script.reported.append(("mark", Watermark(WatermarkKind.LOW, "token", 17)))
+    elif kind == "a":
+        prefix = draw(st.sampled_from(("out", "outbox", "outbox2", "ou")))
+        script.messages.append(logical_message(prefix, key.encode()))
+        if prefix in ("out", "outbox"):
+            script.seq += 1
+            table = f"_tl_messages.{prefix}"
+            script.reported.append(("row", script.seq, "c", table, key.encode(), xid, ts))
     elif kind == "t":
         script.messages.append(truncate(A, relation))
         script.reported.append(("truncate", (NAMES[A], NAMES[relation]), xid))
@@ -187,8 +196,9 @@ def _extend(script: Script, draw: st.DrawFn, kind: str, xid: int, ts: int) -> No
 def say(batch: LogBatch) -> list[Said]:
     """What a batch says, in log order; commits apart."""
     rows: list[Said] = []
-    for part in batch.rows:
-        names = ("_tl_seq", "_tl_op", "k", "_tl_tx")
+    for part in (*batch.rows, *batch.messages):
+        key = "_tl_content" if part in batch.messages else "k"
+        names = ("_tl_seq", "_tl_op", key, "_tl_tx")
         columns = [part.batch.column(name).to_pylist() for name in names]
         times = part.batch.column("_tl_ts").cast("int64").to_pylist()
         for seq, op, key, xid, ts in zip(*columns, times, strict=True):
@@ -466,3 +476,23 @@ def test_a_table_whose_key_does_not_fit_is_left_out_and_the_rest_is_contiguous()
     assert [rows.schema.table for rows in batch.rows] == ["public.a"]
     assert batch.rows[0].batch.column("_tl_seq").to_pylist() == [1, 2]
     assert batch.changes == 2
+
+
+def test_the_content_of_a_message_that_is_too_large_is_left_out() -> None:
+    stream = [begin(7), logical_message("outbox", b"x" * 79), logical_message("outbox", b"y")]
+    reader, _ = reader_of([*stream, commit(1100)], event_bytes_max=100)
+    reader.poll(10, until_commit=True)
+    batch = reader.take(1)
+    (messages,) = batch.messages
+    assert messages.batch.column("_tl_content").to_pylist() == [b"x" * 79, b"y"]
+    reader, _ = reader_of([*stream, commit(1100)], event_bytes_max=99)
+    reader.poll(10, until_commit=True)
+    (messages,) = reader.take(1).messages
+    assert messages.batch.column("_tl_content").to_pylist() == [None, b"y"]
+
+
+def test_a_message_that_is_broken_is_a_named_error() -> None:
+    broken = logical_message("outbox", b"content")[:-1]
+    reader, _ = reader_of([begin(7), broken])
+    with pytest.raises(CorruptData, match="a pgoutput message is broken: kind b'M'"):
+        reader.poll(10, until_commit=True)
