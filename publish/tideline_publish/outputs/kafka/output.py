@@ -196,9 +196,7 @@ class KafkaOutput:
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and self._failure is None:
-            seq = dict(message.headers() or ()).get("tl_seq", b"")
-            change = f" (change {seq.decode()})" if isinstance(seq, bytes) and seq else ""
-            self._failure, self._failed_at = error, f" for {message.topic()}{change}"
+            self._failure, self._failed_at = error, f" for {message.topic()}"
 
     def _check(self) -> None:
         """Raise for a record that was not delivered since the output was opened."""
