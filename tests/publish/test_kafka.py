@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -188,7 +189,7 @@ def test_topics_are_asked_for_by_one_client(
 ) -> None:
     made = []
 
-    def client(settings: dict[str, str]) -> AdminClient:
+    def client(settings: dict[str, Any]) -> AdminClient:
         made.append(settings)
         return AdminClient(settings)
 

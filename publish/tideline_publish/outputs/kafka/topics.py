@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import TimeoutError as NotYet
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -48,7 +47,7 @@ class Topics:
         def done(seconds: float) -> bool:
             try:
                 made.result(seconds)
-            except NotYet:
+            except TimeoutError:
                 return False
             return True
 
