@@ -110,8 +110,9 @@ class KafkaOutput:
         self._hand_over(producer, topic, self._name.encode(), value, 0)
         try:
             self._patience.ask(producer.commit_transaction)
-        except KafkaException as error:
-            raise KafkaException(self._failure or error.args[0]) from None
+        except KafkaException:
+            self._check()  # The record that is at fault says more than that the rest is undone.
+            raise
         self._begun = False
 
     def _produce(self, producer: Producer, event: ChangeEvent) -> None:
