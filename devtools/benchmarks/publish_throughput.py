@@ -19,6 +19,7 @@ from devtools.benchmarks.result import Result, result
 from devtools.benchmarks.rig import CaptureRig, rig, run_until_idle
 from devtools.services.debezium import POSTGRES, DebeziumServer
 from devtools.services.kafka import KafkaServer
+from devtools.services.schema_registry import SchemaRegistryServer
 from tideline.settings import Settings
 from tideline.store.objects import open_store
 from tideline.store.publisher_log import PublisherLog
@@ -48,9 +49,13 @@ class _Cost:
 
 def run(rows: int) -> Iterator[Result]:
     """Publish ``rows`` inserted rows to each output, and have Debezium bring the same to Kafka."""
-    with rig() as server, KafkaServer(server.folder / "kafka") as kafka:
+    with (
+        rig() as server,
+        KafkaServer(server.folder / "kafka") as kafka,
+        SchemaRegistryServer() as registry,
+    ):
         orders.create(server.cursor)
-        publishers = _publishers(kafka, server.folder)
+        publishers = _publishers(kafka, registry, server.folder)
         settings = server.settings(publish=publishers)
         run_until_idle(settings)
         with _debezium(server, kafka) as debezium:
@@ -62,17 +67,22 @@ def run(rows: int) -> Iterator[Result]:
         run_until_idle(settings)
         for name in publishers:
             yield from _lines(name, _published(settings, name, rows), other)
-        for name in ("kafka_json", "kafka_debezium"):
+        for name in ("kafka_json", "kafka_debezium", "kafka_avro"):
             _assert_all(kafka, name, rows)
 
 
-def _publishers(kafka: KafkaServer, folder: Path) -> dict[str, dict[str, Any]]:
+def _publishers(
+    kafka: KafkaServer, registry: SchemaRegistryServer, folder: Path
+) -> dict[str, dict[str, Any]]:
+    avro = {"format": "avro", "avro": {"registry": registry.url}}
     return {
         "null_json": {"output": "null"},
         "null_debezium": {"output": "null", "format": "debezium"},
+        "null_avro": {"output": "null", **avro},
         "files_json": {"output": "files", "files": {"folder": str(folder / "lines")}},
         "kafka_json": _to_kafka(kafka, "kafka_json"),
         "kafka_debezium": _to_kafka(kafka, "kafka_debezium", format="debezium"),
+        "kafka_avro": _to_kafka(kafka, "kafka_avro", **avro),
     }
 
 

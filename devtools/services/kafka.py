@@ -91,6 +91,7 @@ class KafkaServer(LoopbackServer):
 
     def _format(self, file: Path) -> None:
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = cluster.replace("-", "_")  # At the front it would be an option.
         formatting = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(file)]
         done = subprocess.run(
             [*self._java("-Xmx64m"), *formatting],

@@ -111,9 +111,9 @@ class _Program:
                 raise
             if self._system.monotonic() - begun > 30:
                 pause_s = _BACKOFF_S[0]
-            self._stopping.wait(pause_s)
-            pause_s = min(pause_s * 2, _BACKOFF_S[1])
             self._lead.append(self._logged())
+            self._pause(pause_s)
+            pause_s = min(pause_s * 2, _BACKOFF_S[1])
         self._lead.append(self._logged(), released=True)
         log.info("stopped", publisher=self._name, through_seq=self._logged().seq)
 

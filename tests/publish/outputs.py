@@ -146,13 +146,14 @@ class ParquetCase:
 
 @dataclass
 class KafkaCase:
-    """A topic for each table, at a real broker."""
+    """A topic for each table, at a real broker. ``more``: settings of Kafka's besides."""
 
     server: KafkaServer
     transactions: bool
     order_of_all: bool = False
     cuts: bool = False
     prefix: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:8]}")
+    more: dict[str, Any] = field(default_factory=dict)
 
     @property
     def topic_prefix(self) -> str:
@@ -170,6 +171,7 @@ class KafkaCase:
             "topic": f"{self.prefix}.{{schema}}.{{table}}",
             "positions_topic": f"{self.prefix}.positions",
             "make_topics": True,
+            **self.more,
         }
         return {"output": "kafka", "kafka": kafka}
 

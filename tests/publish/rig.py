@@ -29,11 +29,15 @@ class Rig:
         self.history = History(root)
         shapes = [schema_of(one, {"id": "int32", "note": "string"}, ["id"]) for one in TABLES]
         self.history.commit(*map(Shaped, shapes))
-        self.config = config_of(
-            self.history, **{"tables": TABLES, **QUICK, **output.settings(), **publisher}
-        )
+        self._publisher = publisher
+        self.configure()
         self._root = root
         self._positions = PublisherLog(self.history.store, self.history.settings.pipeline, NAME)
+
+    def configure(self) -> None:
+        """Write the settings, as the output has them now."""
+        settings = {"tables": TABLES, **QUICK, **self.output.settings(), **self._publisher}
+        self.config = config_of(self.history, **settings)
 
     def commit(self, manifests: int, rows: int = 5) -> None:
         """Append manifests of ``rows`` changes of each table, to few keys."""

@@ -54,7 +54,7 @@ Subject = Callable[[TableId, AvroSchema, str], str]
 
 @dataclass(frozen=True, slots=True)
 class _Heads:
-    """What keys and events of a table begin with."""
+    """The bytes that keys and events of a table begin with."""
 
     key: bytes
     event: bytes

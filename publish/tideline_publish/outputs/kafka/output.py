@@ -23,7 +23,7 @@ from tideline_publish.outputs.kafka.client import client_settings
 from tideline_publish.outputs.kafka.errors import TOO_LARGE, asking, explained
 from tideline_publish.outputs.kafka.positions import committed_position
 from tideline_publish.outputs.kafka.topics import Topics
-from tideline_publish.outputs.kafka.waiting import Patience
+from tideline_publish.outputs.kafka.waiting import BrokerWait
 from tideline_publish.outputs.names import topic_of
 
 _TRANSACTION_MS = 60_000
@@ -37,8 +37,8 @@ class KafkaOutput:
 
     def __init__(self, context: OutputContext) -> None:
         pipeline, publisher, settings = context.pipeline, context.publisher, context.settings.kafka
-        self._patience = Patience(context)
-        self._topics = Topics(settings, self._patience)
+        self._wait = BrokerWait(context)
+        self._topics = Topics(settings, self._wait)
         self._name = f"{pipeline}.{publisher}"
         self._pipeline = pipeline
         self._settings = settings
@@ -64,8 +64,8 @@ class KafkaOutput:
         with asking("to begin as its producer"):
             self._topics.ensure(self._settings.positions_topic, partitions=1, compacted=True)
             self._producer = Producer(self._producer_settings())
-            self._patience.ask(self._producer.init_transactions)
-            own = committed_position(self._settings, self._name, self._patience)
+            self._wait.ask(self._producer.init_transactions)
+            own = committed_position(self._settings, self._name, self._wait)
         if own is None or (own.epoch, own.incarnation) != (logged.epoch, logged.incarnation):
             return logged
         return max(own, logged, key=lambda one: (one.manifest_number, one.seq))
@@ -91,7 +91,7 @@ class KafkaOutput:
             if self._settings.transactions:
                 self._commit(producer, position)
             else:
-                self._patience.await_(lambda seconds: not producer.flush(seconds))
+                self._wait.await_(lambda seconds: not producer.flush(seconds))
         self._check()
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class KafkaOutput:
             with suppress(KafkaException, TidelineError):
                 producer.purge()
                 if begun:  # Else consumers would wait for its end.
-                    self._patience.brief(producer.abort_transaction)
+                    self._wait.brief(producer.abort_transaction)
 
     def _commit(self, producer: Producer, position: ChainPosition) -> None:
         if not self._begun:  # Without an event the logged position is as good.
@@ -110,9 +110,10 @@ class KafkaOutput:
         topic, value = self._settings.positions_topic, msgspec.json.encode(position)
         self._hand_over(producer, topic, self._name.encode(), value, 0)
         try:
-            self._patience.ask(producer.commit_transaction)
-        except KafkaException as error:
-            raise KafkaException(self._failure or error.args[0]) from None
+            self._wait.ask(producer.commit_transaction)
+        except KafkaException:
+            self._check()  # The record that is at fault says more than that the rest is undone.
+            raise
         self._begun = False
 
     def _produce(self, producer: Producer, event: ChangeEvent) -> None:
@@ -157,7 +158,7 @@ class KafkaOutput:
                 return False
             return True
 
-        self._patience.await_(taken)
+        self._wait.await_(taken)
 
     def _too_large(self, event: ChangeEvent) -> Misconfigured:
         return Misconfigured(
@@ -207,9 +208,7 @@ class KafkaOutput:
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None and self._failure is None:
-            seq = dict(message.headers() or ()).get("tl_seq", b"")
-            change = f" (change {seq.decode()})" if isinstance(seq, bytes) and seq else ""
-            self._failure, self._failed_at = error, f" for {message.topic()}{change}"
+            self._failure, self._failed_at = error, f" for {message.topic()}"
 
     def _check(self) -> None:
         """Raise for a record that was not delivered since the output was opened."""

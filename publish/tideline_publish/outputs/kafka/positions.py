@@ -13,14 +13,14 @@ from tideline.contract.errors import CorruptData
 from tideline.contract.publishing import ChainPosition
 from tideline.settings.publish import KafkaSettings
 from tideline_publish.outputs.kafka.client import client_settings
-from tideline_publish.outputs.kafka.waiting import Patience
+from tideline_publish.outputs.kafka.waiting import BrokerWait
 
 _LOOKED_BACK = 1_000
 _POSITION = msgspec.json.Decoder(ChainPosition)
 
 
 def committed_position(
-    settings: KafkaSettings, name: str, patience: Patience
+    settings: KafkaSettings, name: str, wait: BrokerWait
 ) -> ChainPosition | None:
     """Return the position of the last committed transaction of ``name``, None without any.
 
@@ -39,10 +39,10 @@ def committed_position(
     )
     try:
         place = TopicPartition(topic, 0)
-        first, end = patience.ask(lambda seconds: consumer.get_watermark_offsets(place, seconds))
+        first, end = wait.ask(lambda seconds: consumer.get_watermark_offsets(place, seconds))
         while True:
             start = max(first, end - span)
-            found = _last_value(consumer, topic, start, name.encode(), patience)
+            found = _last_value(consumer, topic, start, name.encode(), wait)
             if found is not None or start == first:
                 return None if found is None else _decoded(found, topic)
             span *= 10
@@ -61,7 +61,7 @@ def _decoded(value: bytes, topic: str) -> ChainPosition:
 
 
 def _last_value(
-    consumer: Consumer, topic: str, start: int, key: bytes, patience: Patience
+    consumer: Consumer, topic: str, start: int, key: bytes, wait: BrokerWait
 ) -> bytes | None:
     """Return the last value of ``key`` in partition 0 from the offset ``start`` on."""
     consumer.assign([TopicPartition(topic, 0, start)])
@@ -73,7 +73,7 @@ def _last_value(
         return bool(messages)
 
     while True:
-        patience.await_(polled)
+        wait.await_(polled)
         message = messages.pop()
         error = message.error()
         if error is None:

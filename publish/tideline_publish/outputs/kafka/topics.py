@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import TimeoutError as NotYet
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -11,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from tideline.contract.errors import Misconfigured
 from tideline.settings.publish import KafkaSettings
 from tideline_publish.outputs.kafka.client import client_settings
-from tideline_publish.outputs.kafka.waiting import Patience
+from tideline_publish.outputs.kafka.waiting import BrokerWait
 
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 _LOOK_AGAIN_S = 0.1
@@ -20,9 +19,9 @@ _LOOK_AGAIN_S = 0.1
 class Topics:
     """The topics at the brokers, by one client of its own."""
 
-    def __init__(self, settings: KafkaSettings, patience: Patience) -> None:
+    def __init__(self, settings: KafkaSettings, wait: BrokerWait) -> None:
         self._settings = settings
-        self._patience = patience
+        self._wait = wait
         self._client: AdminClient | None = None
 
     def ensure(self, topic: str, *, partitions: int = -1, compacted: bool = False) -> int:
@@ -48,12 +47,12 @@ class Topics:
         def done(seconds: float) -> bool:
             try:
                 made.result(seconds)
-            except NotYet:
+            except TimeoutError:
                 return False
             return True
 
         try:
-            self._patience.await_(done)
+            self._wait.await_(done)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
@@ -61,7 +60,7 @@ class Topics:
     def _partitions(self, topic: str) -> int:
         """Return the number of a topic's partitions, 0 where there is none."""
         client = self._opened()
-        listed = self._patience.ask(lambda seconds: client.list_topics(topic, seconds))
+        listed = self._wait.ask(lambda seconds: client.list_topics(topic, seconds))
         found = listed.topics.get(topic)
         if found is None:
             return 0
@@ -74,11 +73,11 @@ class Topics:
     def _appeared(self, topic: str) -> int:
         """Return the number of partitions of a topic that was made: brokers learn of it in a
         moment."""
-        for _ in range(int(self._patience.timeout_s / _LOOK_AGAIN_S)):
+        for _ in range(int(self._wait.timeout_s / _LOOK_AGAIN_S)):
             count = self._partitions(topic)
             if count:
                 return count
-            self._patience.pause(_LOOK_AGAIN_S)
+            self._wait.pause(_LOOK_AGAIN_S)
         return 0
 
     def _opened(self) -> AdminClient:

@@ -19,7 +19,7 @@ _PAUSE_S = 0.05
 _NO_ANSWER = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
 
 
-class Patience:
+class BrokerWait:
     """The time that requests to Kafka have. ``interval_s``: that of one call of the client."""
 
     def __init__(self, context: OutputContext) -> None:
