@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from devtools.services.kafka import KafkaServer
+from devtools.services.search_stand_in import SearchServer
 from tests.publish.outputs import (
     FilesCase,
     KafkaCase,
@@ -20,7 +21,6 @@ from tests.publish.outputs import (
     WebhookCase,
 )
 from tests.support.kinesis_server import KinesisServer
-from tests.support.search_server import SearchServer
 from tests.support.webhook_server import WebhookServer
 
 

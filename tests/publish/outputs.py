@@ -15,10 +15,10 @@ import redis
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from devtools.services.kafka import KafkaServer
+from devtools.services.search_stand_in import Call, SearchServer
 from devtools.services.valkey import ValkeyServer
 from tests.fixtures.publishing import Read
 from tests.support.kinesis_server import REGION, THROTTLED, KinesisServer
-from tests.support.search_server import Call, SearchServer
 from tests.support.webhook_server import SECRET, WebhookServer
 
 Pair = tuple[Any, Any]

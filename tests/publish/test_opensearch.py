@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from devtools.services.search_stand_in import Index, SearchServer
 from tests.fixtures.certificates import make_authority, sign
 from tests.publish.documents import Documents
-from tests.support.search_server import Index, SearchServer
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.publishing import ChainPosition
 from tideline.settings import PublishSettings
