@@ -122,22 +122,23 @@ class AggregateTracker:
             if isinstance(change, SchemaEvent):
                 shapes.append(change)
                 continue
-            yield from self._next_group(change.tx, alone=_is_alone(change), withhold=withhold)
+            begun = _Group(change.seq, change.tx, _time_of(change, self._open), _is_alone(change))
+            yield from self._next_group(begun, withhold=withhold)
             for shape in shapes:
                 self._reshape(shape)
             shapes.clear()
             self._apply_one(change)
-            ts_us = change.ts_us if isinstance(change, RowChange) else 0
-            self._open = _Group(change.seq, change.tx, ts_us, _is_alone(change))
+            self._open = begun
         if shapes:
-            yield from self._next_group(0, alone=True, withhold=withhold)
+            begun = _Group(shapes[-1].seq, 0, 0, alone=True)
+            yield from self._next_group(begun, withhold=withhold)
             for shape in shapes:
                 self._reshape(shape)
-            self._open = _Group(shapes[-1].seq, 0, 0, alone=True)
+            self._open = begun
 
-    def _next_group(self, tx: int, *, alone: bool, withhold: bool) -> Iterator[DocumentEvent]:
+    def _next_group(self, begun: _Group, *, withhold: bool) -> Iterator[DocumentEvent]:
         group = self._open
-        if group is not None and (alone or group.alone or group.tx != tx):
+        if group is not None and not group.goes_on_as(begun):
             if not withhold:
                 yield from self._flush(group)
             self._open = None
@@ -239,6 +240,21 @@ class _Group:
     tx: int
     ts_us: int
     alone: bool = False
+
+    def goes_on_as(self, later: _Group) -> bool:
+        """Return whether ``later`` is of the same transaction. Numbers of two servers' may be the
+        same; one that dumped rows have is none."""
+        if self.alone or later.alone or self.tx != later.tx:
+            return False
+        return self.tx == 0 or self.ts_us == later.ts_us or 0 in (self.ts_us, later.ts_us)
+
+
+def _time_of(change: RowChange | Truncate, group: _Group | None) -> int:
+    """Return when a change was committed, 0 where that is not known: of a truncate, unless its
+    transaction, which may be ``group``, has rows before it."""
+    if isinstance(change, RowChange):
+        return change.ts_us
+    return group.ts_us if group is not None and group.tx == change.tx else 0
 
 
 def _is_alone(change: RowChange | Truncate) -> bool:
