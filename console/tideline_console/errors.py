@@ -47,6 +47,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "confluent_kafka": ("kafka",),
     "pyspark": ("spark",),
     "botocore": ("aws",),
+    "urllib3": ("webhook", "opensearch"),
     "pyiceberg": ("iceberg",),
     "google": ("bigquery",),
     "sqlglot": ("bigquery",),

@@ -15,7 +15,7 @@ import redis
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from devtools.services.kafka import KafkaServer
-from devtools.services.search_stand_in import Call, SearchServer
+from devtools.services.search_stand_in import ClusterCall, SearchServer
 from devtools.services.valkey import ValkeyServer
 from tests.fixtures.publishing import Read
 from tests.support.kinesis_server import REGION, THROTTLED, KinesisServer
@@ -281,7 +281,7 @@ class SearchCase:
         ]
 
     @staticmethod
-    def _fault(call: Call) -> int | None:
+    def _fault(call: ClusterCall) -> int | None:
         return {2: 503, 6: 0}.get(call.number % 9)
 
     @staticmethod

@@ -65,7 +65,7 @@ class AggregateTracker:
         self.problem: str | None = None
         self._documents = Documents(aggregates, self.state, self.schemas)
         self._members = frozenset(tables(aggregates))
-        self._open: _Group | None = None
+        self._open: _ChangeGroup | None = None
 
     def close(self) -> None:
         """Remove the local file."""
@@ -110,7 +110,7 @@ class AggregateTracker:
         if self.lacking is not None:
             return
         if self.state.any_due() and manifest.last_seq > self.emitted_seq:
-            yield from self._flush(_Group(manifest.last_seq, 0, manifest.through_us or 0))
+            yield from self._flush(_ChangeGroup(manifest.last_seq, 0, manifest.through_us or 0))
         if not self.state.any_due():
             self.emitted_seq = manifest.last_seq
 
@@ -122,7 +122,9 @@ class AggregateTracker:
             if isinstance(change, SchemaEvent):
                 shapes.append(change)
                 continue
-            begun = _Group(change.seq, change.tx, _time_of(change, self._open), _is_alone(change))
+            begun = _ChangeGroup(
+                change.seq, change.tx, _time_of(change, self._open), _is_alone(change)
+            )
             yield from self._next_group(begun, withhold=withhold)
             for shape in shapes:
                 self._reshape(shape)
@@ -130,13 +132,13 @@ class AggregateTracker:
             self._apply_one(change)
             self._open = begun
         if shapes:
-            begun = _Group(shapes[-1].seq, 0, 0, alone=True)
+            begun = _ChangeGroup(shapes[-1].seq, 0, 0, alone=True)
             yield from self._next_group(begun, withhold=withhold)
             for shape in shapes:
                 self._reshape(shape)
             self._open = begun
 
-    def _next_group(self, begun: _Group, *, withhold: bool) -> Iterator[DocumentEvent]:
+    def _next_group(self, begun: _ChangeGroup, *, withhold: bool) -> Iterator[DocumentEvent]:
         group = self._open
         if group is not None and not group.goes_on_as(begun):
             if not withhold:
@@ -213,7 +215,7 @@ class AggregateTracker:
         for key in self.state.keys(table, seq):
             self._remove(table, key)
 
-    def _flush(self, group: _Group) -> Iterator[DocumentEvent]:
+    def _flush(self, group: _ChangeGroup) -> Iterator[DocumentEvent]:
         """Yield the documents that are due, at the end of ``group``; none while the definition does
         not fit the tables: they stay due."""
         part = 0
@@ -233,7 +235,7 @@ class AggregateTracker:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _ChangeGroup:
     """Changes that were committed together, up to ``seq``; ``alone``: nothing joins it."""
 
     seq: int
@@ -241,7 +243,7 @@ class _Group:
     ts_us: int
     alone: bool = False
 
-    def goes_on_as(self, later: _Group) -> bool:
+    def goes_on_as(self, later: _ChangeGroup) -> bool:
         """Return whether ``later`` is of the same transaction. Numbers of two servers' may be the
         same; one that dumped rows have is none."""
         if self.alone or later.alone or self.tx != later.tx:
@@ -249,7 +251,7 @@ class _Group:
         return self.tx == 0 or self.ts_us == later.ts_us or 0 in (self.ts_us, later.ts_us)
 
 
-def _time_of(change: RowChange | Truncate, group: _Group | None) -> int:
+def _time_of(change: RowChange | Truncate, group: _ChangeGroup | None) -> int:
     """Return when a change was committed, 0 where that is not known: of a truncate, unless its
     transaction, which may be ``group``, has rows before it."""
     if isinstance(change, RowChange):
@@ -261,7 +263,7 @@ def _is_alone(change: RowChange | Truncate) -> bool:
     return isinstance(change, Truncate) and change.tx == 0
 
 
-def _operation(group: _Group, *, existed: bool, there: bool) -> str:
+def _operation(group: _ChangeGroup, *, existed: bool, there: bool) -> str:
     if not there:
         return DELETED
     if group.tx == 0:
