@@ -10,6 +10,7 @@ import pytest
 
 from devtools.services.kafka import KafkaServer
 from devtools.services.kinesis import KinesisServer
+from devtools.services.search_stand_in import SearchServer
 from tests.publish.outputs import (
     FilesCase,
     KafkaCase,
@@ -21,7 +22,6 @@ from tests.publish.outputs import (
     SearchCase,
     WebhookCase,
 )
-from tests.support.search_server import SearchServer
 from tests.support.webhook_server import WebhookServer
 
 

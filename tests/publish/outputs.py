@@ -16,10 +16,10 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from devtools.services.kafka import KafkaServer
 from devtools.services.kinesis import REGION, THROTTLED, KinesisServer
+from devtools.services.search_stand_in import ClusterCall, SearchServer
 from devtools.services.valkey import ValkeyServer
 from tests.fixtures.capture import poll
 from tests.fixtures.publishing import Read
-from tests.support.search_server import Call, SearchServer
 from tests.support.webhook_server import SECRET, WebhookServer
 
 OUTBOX_TOPIC = "outbox.event."
@@ -390,7 +390,7 @@ class SearchCase:
         ]
 
     @staticmethod
-    def _fault(call: Call) -> int | None:
+    def _fault(call: ClusterCall) -> int | None:
         return {2: 503, 6: 0}.get(call.number % 9)
 
     @staticmethod

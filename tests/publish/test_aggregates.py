@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.fixtures.aggregates import CUSTOMER, ORDERS, SCHEMAS, documents
-from tests.fixtures.parts import Row, Shaped, schema_of
+from tests.fixtures.parts import Emptied, Row, Shaped, schema_of
 from tests.publish.documents import Documents, check
 from tideline.contract.errors import CorruptData, Misconfigured
 from tideline.contract.open_state import TableCondition
@@ -237,3 +238,37 @@ def test_operations_are_those_of_documents(chain: Documents) -> None:
     chain.commit(6)
     wanted = [event for event in chain.read() if event["op"] == "d"]
     assert chain.read(operations=["d"]) == wanted != []
+
+
+def test_transactions_of_one_number_are_two(tmp_path: Path) -> None:
+    """Servers number for themselves: what follows at another time is another transaction."""
+    chain = Documents(tmp_path)
+    first, second = (datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in (1, 2))
+    table, row = "public.customers", {"id": 1, "name": "a", "region_id": 2}
+    chain.history.commit(
+        Row(table, "c", row, tx=5, at=first),
+        Row(table, "u", {**row, "name": "b"}, tx=5, at=first),
+        Row(table, "u", {**row, "name": "c"}, tx=5, at=second),
+    )
+    assert [event["row"]["name"] for event in chain.read()] == ["b", "c"]
+
+
+def test_a_truncate_of_a_transaction_comes_with_it(tmp_path: Path) -> None:
+    """Whether first, between rows, or last; one of its own is published for itself."""
+    chain = Documents(tmp_path)
+    at, table, row = datetime(2026, 1, 1, tzinfo=UTC), "public.customers", {"id": 1, "name": "a"}
+    orders = Row(ORDERS, "c", {"id": 1, "customer_id": 1}, tx=6, at=at)
+    chain.history.commit(Row(table, "c", row, tx=5, at=at), orders)
+    chain.history.commit(
+        Emptied(ORDERS, 7),
+        Row(ORDERS, "c", {"id": 2, "customer_id": 1}, tx=7, at=at),
+        Emptied(ORDERS, 7),
+        Row(ORDERS, "c", {"id": 3, "customer_id": 1}, tx=7, at=at),
+        Emptied(ORDERS),
+        Row(table, "u", {**row, "name": "b"}, tx=8, at=at),
+    )
+    found = [
+        (event["row"]["name"], [one["id"] for one in event["row"]["orders"]])
+        for event in chain.read()
+    ]
+    assert found == [("a", []), ("a", [1]), ("a", [3]), ("a", []), ("b", [])]

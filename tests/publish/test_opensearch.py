@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from devtools.services.search_stand_in import SearchServer, StandInIndex
 from tests.fixtures.certificates import make_authority, sign
 from tests.publish.documents import Documents
-from tests.support.search_server import Index, SearchServer
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.publishing import ChainPosition
 from tideline.settings import PublishSettings
@@ -164,7 +164,7 @@ def test_it_stops_while_nothing_is_taken(
 
 
 def test_a_refused_document_stops_it(opened: Opened, server: SearchServer) -> None:
-    server.indexes[INDEX] = Index(numbers=frozenset({"n"}))
+    server.indexes[INDEX] = StandInIndex(numbers=frozenset({"n"}))
     with pytest.raises(Misconfigured, match=r"refuses change 2 of public\.a: mapper_p") as caught:
         publish(opened(), event(1), event(2, 2, n="secret"), event(3, 3))
     assert "secret" not in str(caught.value)
@@ -175,7 +175,7 @@ def test_a_refused_document_is_put_aside(
     opened: Opened, server: SearchServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In a file, which is cut back to the position where it begins again; all others are there."""
-    server.indexes[INDEX] = Index(numbers=frozenset({"n"}))
+    server.indexes[INDEX] = StandInIndex(numbers=frozenset({"n"}))
     aside = {"on_refused": "dead_letter", "dead_letter_folder": str(tmp_path)}
     output = opened(**aside)
     publish(output, event(1), event(2, 2, n="secret"), event(3, 3), event(4, 4, n="secret"))

@@ -30,7 +30,7 @@ _CHUNK_BYTES = 16 * 1024 * 1024
 log = structlog.get_logger("tideline.publisher")
 
 
-class _Line(NamedTuple):
+class _StateLine(NamedTuple):
     """A row; or, without a table, a root that is due, whose aggregate and ``existed`` are in
     ``number`` and ``body``."""
 
@@ -40,7 +40,7 @@ class _Line(NamedTuple):
     body: msgspec.Raw
 
 
-_LINES = msgspec.json.Decoder(_Line)
+_LINES = msgspec.json.Decoder(_StateLine)
 
 
 class Checkpoints:
@@ -137,15 +137,15 @@ class Checkpoints:
         return f"{self._folder}/{number:020d}.json"
 
 
-def _lines(tracker: AggregateTracker) -> Iterator[_Line]:
+def _lines(tracker: AggregateTracker) -> Iterator[_StateLine]:
     for table, key, seq, body in tracker.state.dumped_rows():
-        yield _Line(table, key, seq, msgspec.Raw(body))
+        yield _StateLine(table, key, seq, msgspec.Raw(body))
     for root in tracker.state.due():
         existed = msgspec.Raw(b"true" if root.existed else b"false")
-        yield _Line("", root.key, root.aggregate, existed)
+        yield _StateLine("", root.key, root.aggregate, existed)
 
 
-def _in_chunks(lines: Iterator[_Line]) -> Iterator[bytes]:
+def _in_chunks(lines: Iterator[_StateLine]) -> Iterator[bytes]:
     held, size = [], 0
     for line in lines:
         held.append(msgspec.json.encode(line))

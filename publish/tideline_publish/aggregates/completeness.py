@@ -1,4 +1,4 @@
-"""Whether the state has every row of the members' tables, so that documents are whole.
+"""Decides whether the state has every row of the members' tables, so that documents are whole.
 
 While a table is dumped, its rows come chunk by chunk, and a join lacks those that are still to
 come. So documents are withheld until each table was dumped to its end, behind the place where the

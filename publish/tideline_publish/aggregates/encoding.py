@@ -11,15 +11,16 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from tideline.contract.part import CREATED, DELETED, DUMPED, UPDATED
 from tideline_publish.aggregates.tracker import DocumentEvent
 from tideline_publish.events import ChangeEvent
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TYPES: Mapping[str, str] = {
-    "c": "tideline.document.created",
-    "u": "tideline.document.updated",
-    "d": "tideline.document.deleted",
-    "r": "tideline.document.read",
+    CREATED: "tideline.document.created",
+    UPDATED: "tideline.document.updated",
+    DELETED: "tideline.document.deleted",
+    DUMPED: "tideline.document.read",
 }
 
 DocumentEncoder = Callable[[str, str, DocumentEvent], bytes]

@@ -39,8 +39,8 @@ log = structlog.get_logger("tideline.publisher")
 
 @dataclass(frozen=True, slots=True)
 class DocumentOptions:
-    """What is made of the chain: the documents of ``aggregates``, by ``encode``, if their operation
-    is one of ``operations``. ``checkpoint_s``: a checkpoint is written after so long, where
+    """The documents to make of the chain: of ``aggregates``, by ``encode``, if their operation is
+    one of ``operations``. ``checkpoint_s``: a checkpoint is written after so long, where
     something changed."""
 
     aggregates: Sequence[Aggregate]

@@ -1,4 +1,4 @@
-"""What schema steps make of rows that exist."""
+"""Carries out schema steps in rows that exist."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class AggregateTracker:
         self.problem: str | None = None
         self._documents = Documents(aggregates, self.state, self.schemas)
         self._members = frozenset(tables(aggregates))
-        self._open: _Group | None = None
+        self._open: _ChangeGroup | None = None
 
     def close(self) -> None:
         """Remove the local file."""
@@ -110,7 +110,7 @@ class AggregateTracker:
         if self.lacking is not None:
             return
         if self.state.any_due() and manifest.last_seq > self.emitted_seq:
-            yield from self._flush(_Group(manifest.last_seq, 0, manifest.through_us or 0))
+            yield from self._flush(_ChangeGroup(manifest.last_seq, 0, manifest.through_us or 0))
         if not self.state.any_due():
             self.emitted_seq = manifest.last_seq
 
@@ -122,22 +122,25 @@ class AggregateTracker:
             if isinstance(change, SchemaEvent):
                 shapes.append(change)
                 continue
-            yield from self._next_group(change.tx, alone=_is_alone(change), withhold=withhold)
+            begun = _ChangeGroup(
+                change.seq, change.tx, _time_of(change, self._open), _is_alone(change)
+            )
+            yield from self._next_group(begun, withhold=withhold)
             for shape in shapes:
                 self._reshape(shape)
             shapes.clear()
             self._apply_one(change)
-            ts_us = change.ts_us if isinstance(change, RowChange) else 0
-            self._open = _Group(change.seq, change.tx, ts_us, _is_alone(change))
+            self._open = begun
         if shapes:
-            yield from self._next_group(0, alone=True, withhold=withhold)
+            begun = _ChangeGroup(shapes[-1].seq, 0, 0, alone=True)
+            yield from self._next_group(begun, withhold=withhold)
             for shape in shapes:
                 self._reshape(shape)
-            self._open = _Group(shapes[-1].seq, 0, 0, alone=True)
+            self._open = begun
 
-    def _next_group(self, tx: int, *, alone: bool, withhold: bool) -> Iterator[DocumentEvent]:
+    def _next_group(self, begun: _ChangeGroup, *, withhold: bool) -> Iterator[DocumentEvent]:
         group = self._open
-        if group is not None and (alone or group.alone or group.tx != tx):
+        if group is not None and not group.goes_on_as(begun):
             if not withhold:
                 yield from self._flush(group)
             self._open = None
@@ -212,7 +215,7 @@ class AggregateTracker:
         for key in self.state.keys(table, seq):
             self._remove(table, key)
 
-    def _flush(self, group: _Group) -> Iterator[DocumentEvent]:
+    def _flush(self, group: _ChangeGroup) -> Iterator[DocumentEvent]:
         """Yield the documents that are due, at the end of ``group``; none while the definition does
         not fit the tables: they stay due."""
         part = 0
@@ -232,7 +235,7 @@ class AggregateTracker:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _ChangeGroup:
     """Changes that were committed together, up to ``seq``; ``alone``: nothing joins it."""
 
     seq: int
@@ -240,12 +243,27 @@ class _Group:
     ts_us: int
     alone: bool = False
 
+    def goes_on_as(self, later: _ChangeGroup) -> bool:
+        """Return whether ``later`` is of the same transaction. Numbers of two servers' may be the
+        same; one that dumped rows have is none."""
+        if self.alone or later.alone or self.tx != later.tx:
+            return False
+        return self.tx == 0 or self.ts_us == later.ts_us or 0 in (self.ts_us, later.ts_us)
+
+
+def _time_of(change: RowChange | Truncate, group: _ChangeGroup | None) -> int:
+    """Return when a change was committed, 0 where that is not known: of a truncate, unless its
+    transaction, which may be ``group``, has rows before it."""
+    if isinstance(change, RowChange):
+        return change.ts_us
+    return group.ts_us if group is not None and group.tx == change.tx else 0
+
 
 def _is_alone(change: RowChange | Truncate) -> bool:
     return isinstance(change, Truncate) and change.tx == 0
 
 
-def _operation(group: _Group, *, existed: bool, there: bool) -> str:
+def _operation(group: _ChangeGroup, *, existed: bool, there: bool) -> str:
     if not there:
         return DELETED
     if group.tx == 0:

@@ -1,4 +1,4 @@
-"""What outputs over HTTP share: verified certificates, errors without urls, Retry-After."""
+"""Shared by outputs over HTTP: verified certificates, errors without urls, Retry-After."""
 
 from __future__ import annotations
 

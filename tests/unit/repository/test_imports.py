@@ -22,9 +22,9 @@ PURE = frozenset(
     {
         "__future__", "abc", "base64", "binascii", "bisect", "codecs", "collections", "contextlib",
         "csv", "dataclasses", "datetime", "decimal", "difflib", "enum", "errno", "fnmatch",
-        "functools", "hashlib", "hmac", "inspect", "io", "ipaddress", "itertools", "json", "math",
-        "re", "shlex", "statistics", "struct", "textwrap", "types", "typing", "urllib.parse",
-        "weakref", "zlib",
+        "functools", "hashlib", "heapq", "hmac", "inspect", "io", "ipaddress", "itertools", "json",
+        "math", "operator", "re", "shlex", "statistics", "struct", "textwrap", "types", "typing",
+        "urllib.parse", "weakref", "zlib",
     }
 )  # fmt: skip
 """Of the standard library: no files, sockets, processes, threads, clocks or random values."""

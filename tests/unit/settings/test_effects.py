@@ -27,8 +27,9 @@ RESTART = {
     "capture.metrics_address",
     "capture.metrics_port",
 }
-COMMANDS = ("warehouse", "merge", "openlineage", "maintain", "publish")
-PLAIN = sorted(key for key in effects() if not key.startswith(("tables.", "publish.")))
+COMMANDS = ("warehouse", "merge", "openlineage", "maintain", "aggregates", "publish")
+BY_NAME = ("tables.", "aggregates.", "publish.")
+PLAIN = sorted(key for key in effects() if not key.startswith(BY_NAME))
 
 
 def test_what_needs_a_restart_is_known() -> None:

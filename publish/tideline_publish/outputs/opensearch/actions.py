@@ -15,7 +15,7 @@ _ID_BYTES_MAX = 512
 
 
 class _Value(msgspec.Struct):
-    """What is read of an event in Tideline's own form."""
+    """An event in Tideline's own form, as far as it is read."""
 
     key: dict[str, msgspec.Raw] | None = None
     row: dict[str, msgspec.Raw] | None = None
@@ -28,14 +28,14 @@ _VALUES = msgspec.json.Decoder(_Value)
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class BulkAction:
     """An action for ``event``, as lines of a bulk request."""
 
     event: ChangeEvent
     lines: bytes
 
 
-def action_of(event: ChangeEvent, index: str, sequence_field: str) -> Action:
+def action_of(event: ChangeEvent, index: str, sequence_field: str) -> BulkAction:
     """Return the action for the change of a row, or of a document. Raises Misconfigured for one
     that has no identity, or is not whole."""
     assert event.value is not None
@@ -52,7 +52,7 @@ def action_of(event: ChangeEvent, index: str, sequence_field: str) -> Action:
         "version_type": "external",
     }
     if value.row is None:
-        return Action(event, msgspec.json.encode({"delete": head}) + b"\n")
+        return BulkAction(event, msgspec.json.encode({"delete": head}) + b"\n")
     found = _whole(event, value, value.row)
     if sequence_field in found:
         raise Misconfigured(
@@ -61,7 +61,7 @@ def action_of(event: ChangeEvent, index: str, sequence_field: str) -> Action:
         )
     found[sequence_field] = msgspec.Raw(b"%d" % event.seq)
     lines = (msgspec.json.encode({"index": head}), msgspec.json.encode(found), b"")
-    return Action(event, b"\n".join(lines))
+    return BulkAction(event, b"\n".join(lines))
 
 
 def document_id(key: Mapping[str, msgspec.Raw]) -> str:
@@ -92,8 +92,8 @@ def _whole(
                 f"change {event.seq} of {event.table} lacks its column {name}, which the source's"
                 " log left out: the document would lose it",
                 hint="publish an aggregate of this table alone, which keeps the values"
-                " (docs/AGGREGATES.md); or have the log hold the row before: REPLICA IDENTITY FULL,"
-                ' and before_image = "full"',
+                " (docs/AGGREGATES.md); or have the log hold whole rows, with before_image ="
+                ' "full" (docs/PUBLISHING.md#opensearch)',
             )
         found[name] = (value.before or {})[name]
     for name, text in value.overflow.items():

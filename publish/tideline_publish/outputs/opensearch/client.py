@@ -30,7 +30,7 @@ class ClusterAnswer:
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same request may be taken later."""
+        """Return whether the same request may be taken later."""
         return self.status in (408, 429) or self.status >= 500
 
 

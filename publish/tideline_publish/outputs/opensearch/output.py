@@ -22,7 +22,7 @@ from tideline_publish.events import TRUNCATED, ChangeEvent
 from tideline_publish.outputs.base import OrderScope, OutputContext
 from tideline_publish.outputs.dead_letters import DeadLetters
 from tideline_publish.outputs.names import name_of
-from tideline_publish.outputs.opensearch.actions import Action, action_of
+from tideline_publish.outputs.opensearch.actions import BulkAction, action_of
 from tideline_publish.outputs.opensearch.client import ClusterAnswer, ClusterClient
 
 PAUSE_MIN_S = 0.5
@@ -43,7 +43,7 @@ class OpenSearchOutput:
         self._settings = context.settings.opensearch
         self._client: ClusterClient | None = None
         self._letters: DeadLetters | None = None
-        self._batch: list[Action] = []
+        self._batch: list[BulkAction] = []
         self._batch_bytes = 0
         self._indexes: dict[str, str] = {}
         self.order = OrderScope.KEY
@@ -149,7 +149,7 @@ class OpenSearchOutput:
         if batch:
             self._send(batch)
 
-    def _send(self, actions: Sequence[Action]) -> None:
+    def _send(self, actions: Sequence[BulkAction]) -> None:
         """Send ``actions`` until each is taken, or refused for good. What is not taken for now is
         sent again: versions keep the order."""
         pause_s = PAUSE_MIN_S
@@ -172,7 +172,7 @@ class OpenSearchOutput:
                 self._wait(pause_s, f"{len(actions)} documents were not taken")
                 pause_s = min(pause_s * 2, self._settings.pause_max_s)
 
-    def _halved(self, actions: Sequence[Action]) -> None:
+    def _halved(self, actions: Sequence[BulkAction]) -> None:
         if len(actions) == 1:
             self._refuse(actions[0].event, 413, "it is too large")
             return
@@ -180,7 +180,7 @@ class OpenSearchOutput:
         self._send(actions[:half])
         self._send(actions[half:])
 
-    def _is_settled(self, action: Action, item: Any) -> bool:
+    def _is_settled(self, action: BulkAction, item: Any) -> bool:
         """Return whether an action needs no other try; one that was refused is put aside."""
         found = next(iter(item.values()), None) if isinstance(item, dict) else None
         status, kind = _at(found, "status"), _at(found, "error", "type")

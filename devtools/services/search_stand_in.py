@@ -23,7 +23,7 @@ Answer = tuple[int, Any]
 
 
 @dataclass
-class Index:
+class StandInIndex:
     """An index. ``documents`` by id: version and source; a source None is a tombstone. ``numbers``:
     fields that hold numbers alone, as a mapping has it."""
 
@@ -32,7 +32,7 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ClusterCall:
     """A request. ``number`` is that of bulk requests, from 1 on; 0 for others."""
 
     method: str
@@ -42,7 +42,7 @@ class Call:
     number: int
 
 
-Fault = Callable[[Call], int | None]
+Fault = Callable[[ClusterCall], int | None]
 """Returns the status that a request is answered with, before anything is done; 0 closes the
 connection, once everything was done; None: it is carried out."""
 ItemFault = Callable[[int, int], Answer | None]
@@ -54,8 +54,8 @@ class SearchServer:
     """The cluster. ``authorization``: what requests must bring."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
-        self.indexes: dict[str, Index] = {}
-        self.calls: list[Call] = []
+        self.indexes: dict[str, StandInIndex] = {}
+        self.calls: list[ClusterCall] = []
         self.fault: Fault = lambda _: None
         self.item_fault: ItemFault = lambda *_: None
         self.authorization: str | None = None
@@ -75,9 +75,9 @@ class SearchServer:
         return f"{self._scheme}://{LOOPBACK}:{self.port}"
 
     def sources(self, index: str) -> dict[str, dict[str, Any]]:
-        """The documents of an index that a search finds, by id."""
+        """Return the documents of an index that a search finds, by id."""
         with self._lock:
-            known = self.indexes.get(index, Index()).documents
+            known = self.indexes.get(index, StandInIndex()).documents
             return {name: source for name, (_, source) in known.items() if source is not None}
 
     def require_user(self, user: str, password: str) -> None:
@@ -102,7 +102,7 @@ class SearchServer:
         with self._lock:
             self._bulks += parts.path == BULK
             number = self._bulks if parts.path == BULK else 0
-            call = Call(method, parts.path, headers, body, number)
+            call = ClusterCall(method, parts.path, headers, body, number)
             self.calls.append(call)
             status = self.fault(call)
             if status:
@@ -112,7 +112,7 @@ class SearchServer:
             answer = self._done(call, parse_qs(parts.query))
             return (0, None) if status == 0 else answer
 
-    def _done(self, call: Call, query: Mapping[str, list[str]]) -> Answer:
+    def _done(self, call: ClusterCall, query: Mapping[str, list[str]]) -> Answer:
         names = [unquote(name) for name in call.path.strip("/").split("/")]
         if (call.method, names) == ("POST", ["_bulk"]):
             assert call.headers["content-type"] == "application/x-ndjson"
@@ -127,8 +127,8 @@ class SearchServer:
         assert len(names) == 3 and names[1] == "_doc", call.path
         return self._document(call, names[0], names[2], create=query.get("op_type") == ["create"])
 
-    def _document(self, call: Call, index: str, name: str, *, create: bool) -> Answer:
-        known = self.indexes.setdefault(index, Index()).documents
+    def _document(self, call: ClusterCall, index: str, name: str, *, create: bool) -> Answer:
+        known = self.indexes.setdefault(index, StandInIndex()).documents
         if call.method == "GET":
             there = known.get(name)
             return (200, {"_source": there[1]}) if there else (404, {"found": False})
@@ -152,7 +152,7 @@ class SearchServer:
             "version_conflicts": 0
         }
 
-    def _bulk(self, call: Call) -> Any:
+    def _bulk(self, call: ClusterCall) -> Any:
         assert call.body.endswith(b"\n")
         lines = iter(call.body.splitlines())
         items = []
@@ -172,7 +172,7 @@ class SearchServer:
     def _item(
         self, action: str, head: Mapping[str, Any], source: dict[str, Any] | None
     ) -> tuple[int, str | None]:
-        index = self.indexes.setdefault(head["_index"], Index())
+        index = self.indexes.setdefault(head["_index"], StandInIndex())
         before = index.documents.get(head["_id"])
         if source is not None and any(
             not isinstance(source.get(name), int | float | None) for name in index.numbers
