@@ -48,7 +48,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "urllib3": ("webhook", "avro", "opensearch"),
     "pyspark": ("spark",),
     "botocore": ("aws",),
-    "urllib3": ("webhook", "opensearch"),
     "pyiceberg": ("iceberg",),
     "google": ("bigquery",),
     "sqlglot": ("bigquery",),

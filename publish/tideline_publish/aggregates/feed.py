@@ -234,14 +234,8 @@ class AggregateFeed:
     def _changes(self, tracker: AggregateTracker, entry: ManifestEntry) -> Iterator[Change]:
         """Yield the changes of the members in a manifest, in order."""
         manifest = entry.manifest
-        events = sorted(
-            (
-                one
-                for one in (*manifest.schema_events, *manifest.truncates)
-                if tracker.has(one.table)
-            ),
-            key=_seq,
-        )
+        events: list[Change] = [*manifest.schema_events, *manifest.truncates]
+        events = sorted((one for one in events if tracker.has(one.table)), key=_seq)
         return heapq.merge(self._rows(tracker, entry), events, key=_seq)
 
     def _rows(self, tracker: AggregateTracker, entry: ManifestEntry) -> Iterator[Change]:

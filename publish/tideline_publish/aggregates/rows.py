@@ -97,5 +97,6 @@ def _old_keys(
 
 def _listed(rows: pa.RecordBatch, name: str) -> list[Any]:
     if name in rows.schema.names:
-        return rows.column(name).to_pylist()
+        values: list[Any] = rows.column(name).to_pylist()
+        return values
     return [None] * rows.num_rows

@@ -100,7 +100,7 @@ class AggregateTracker:
         withhold = lacking is not None or self.lacking is not None or self.state.any_due()
         self._open = None
         yield from self._run(changes, withhold=withhold)
-        group = self._open
+        group = self._left_open()
         if group is None or group.seq == manifest.last_seq:
             self._remove_older(manifest)
         if group is not None and not withhold:
@@ -113,6 +113,9 @@ class AggregateTracker:
             yield from self._flush(_ChangeGroup(manifest.last_seq, 0, manifest.through_us or 0))
         if not self.state.any_due():
             self.emitted_seq = manifest.last_seq
+
+    def _left_open(self) -> _Group | None:
+        return self._open
 
     def _run(self, changes: Iterator[Change], *, withhold: bool) -> Iterator[DocumentEvent]:
         """Apply ``changes``, and yield the documents of each group but the last, which stays
