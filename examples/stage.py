@@ -25,7 +25,7 @@ _SHOWN = 3_000
 _PUBLISHER = "events"
 
 
-class Stage:
+class ExampleStage:
     """A shop's database at ``dsn``, and what publishes its changes."""
 
     def __init__(self, folder: Path, source: PostgresServer, children: ExitStack) -> None:
@@ -80,7 +80,7 @@ class Stage:
 
 
 @contextmanager
-def stage() -> Iterator[Stage]:
+def stage() -> Iterator[ExampleStage]:
     """Start a database; all that was started is ended, and its files are removed."""
     with ExitStack() as children:
         folder = Path(children.enter_context(tempfile.TemporaryDirectory(prefix="tideline-")))
@@ -89,7 +89,7 @@ def stage() -> Iterator[Stage]:
         source.start()
         with ExitStack() as programs:
             try:
-                yield Stage(folder, source, programs)
+                yield ExampleStage(folder, source, programs)
             except BaseException:
                 for log in sorted(folder.glob("*.log")):
                     print(f"--- {log.name}", log.read_text()[-_SHOWN:], sep="\n", file=sys.stderr)

@@ -140,7 +140,7 @@ class KinesisServer:
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         server = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class KinesisHandler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
@@ -161,4 +161,4 @@ class KinesisServer:
             def log_message(self, format: str, *args: Any) -> None:
                 """Nothing."""
 
-        return Handler
+        return KinesisHandler

@@ -202,7 +202,7 @@ def _basic(user: str, password: str) -> str:
 
 
 def _handler(registry: SchemaRegistryServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class RegistryHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -222,4 +222,4 @@ def _handler(registry: SchemaRegistryServer) -> type[BaseHTTPRequestHandler]:
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing."""
 
-    return Handler
+    return RegistryHandler

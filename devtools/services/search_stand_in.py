@@ -188,7 +188,7 @@ class SearchServer:
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         server = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class SearchHandler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
@@ -217,4 +217,4 @@ class SearchServer:
             def log_message(self, format: str, *args: Any) -> None:
                 """Nothing."""
 
-        return Handler
+        return SearchHandler

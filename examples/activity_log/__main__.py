@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from examples.stage import Stage, rows, stage
+from examples.stage import ExampleStage, rows, stage
 
 Event = Mapping[str, Any]
 MADE = (
@@ -59,7 +59,7 @@ def played(log: Iterator[Event]) -> list[tuple[Any, ...]]:
     return sorted(tuple(map(str, row.values())) for row in table.values())
 
 
-def follow(shop: Stage) -> None:
+def follow(shop: ExampleStage) -> None:
     """Change the accounts, and log it."""
     folder = shop.folder / "activity"
     shop.run(*MADE)

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from devtools.services.kinesis import REGION, KinesisServer
-from examples.stage import Stage, rows, stage
+from examples.stage import ExampleStage, rows, stage
 
 Event = Mapping[str, Any]
 STREAM = "shop-events"
@@ -97,7 +97,7 @@ def orders_of(lake: Path) -> list[tuple[Any, ...]]:
     return sorted((int(one["id"]), str(one["status"])) for one in live)
 
 
-def fill(shop: Stage, kinesis: KinesisServer) -> None:
+def fill(shop: ExampleStage, kinesis: KinesisServer) -> None:
     """Change orders, and bring them into the lake."""
     kinesis.call("CreateStream", StreamName=STREAM, ShardCount=2)
     lake = shop.folder / "lake"

@@ -10,7 +10,7 @@ import psycopg2
 import redis
 
 from devtools.services.valkey import ValkeyServer
-from examples.stage import Stage, rows, stage
+from examples.stage import ExampleStage, rows, stage
 
 STREAM = "customers"
 OLD = (
@@ -71,7 +71,7 @@ class Migrator:
             cursor.execute("INSERT INTO crm.addresses VALUES (%s, %s)", (*key, row["address"]))
 
 
-def migrate(shop: Stage, valkey: ValkeyServer) -> None:
+def migrate(shop: ExampleStage, valkey: ValkeyServer) -> None:
     """Move the customers, with a migrator that is started twice."""
     shop.run(*OLD, *NEW)
     url = valkey.url()
@@ -96,7 +96,7 @@ def migrate(shop: Stage, valkey: ValkeyServer) -> None:
     print(f"{count(shop)} customers have moved; both shapes hold the same")
 
 
-def write(shop: Stage, until: threading.Event) -> None:
+def write(shop: ExampleStage, until: threading.Event) -> None:
     """Change customers as the application does, until it moves over."""
     number = 0
     while not until.wait(0.01) and number < 90:
@@ -104,11 +104,11 @@ def write(shop: Stage, until: threading.Event) -> None:
         shop.run(*(one.format(n=number, new=5000 + number) for one in TRAFFIC))
 
 
-def count(shop: Stage) -> int:
+def count(shop: ExampleStage) -> int:
     return int(rows(shop.dsn, "SELECT count(*) FROM crm.people")[0][0])
 
 
-def is_equal(shop: Stage) -> bool:
+def is_equal(shop: ExampleStage) -> bool:
     """Return whether the new tables, in the old shape, are the old one."""
     old = rows(shop.dsn, "SELECT id, name, address FROM customers ORDER BY id")
     new = rows(

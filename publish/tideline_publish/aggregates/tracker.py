@@ -114,7 +114,7 @@ class AggregateTracker:
         if not self.state.any_due():
             self.emitted_seq = manifest.last_seq
 
-    def _left_open(self) -> _Group | None:
+    def _left_open(self) -> _ChangeGroup | None:
         return self._open
 
     def _run(self, changes: Iterator[Change], *, withhold: bool) -> Iterator[DocumentEvent]:

@@ -1,4 +1,4 @@
-"""Runs the example: ``python -m examples.search_index.run``, from a checkout."""
+"""Runs the example: ``python -m examples.search_index``, from a checkout."""
 
 from __future__ import annotations
 

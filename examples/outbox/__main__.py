@@ -1,4 +1,4 @@
-"""Runs the example: ``python -m examples.outbox.run``, from a checkout."""
+"""Runs the example: ``python -m examples.outbox``, from a checkout."""
 
 from __future__ import annotations
 
