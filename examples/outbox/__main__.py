@@ -68,7 +68,7 @@ def _run(place: Path, config: str, service: OrderService, redis_url: str) -> Non
 
 def _settings(place: Path, source: str, redis_url: str) -> str:
     """Write the settings; return where."""
-    text = Template((HERE / "tideline.toml").read_text())
+    text = Template((HERE / "pipeline.toml").read_text())
     path = place / "tideline.toml"
     write_private(path, text.substitute(source=source, redis=redis_url, folder=place.as_uri()))
     return str(path)

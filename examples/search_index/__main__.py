@@ -55,7 +55,7 @@ def _found(search: SearchServer) -> dict[str, object]:
 
 def _settings(place: Path, source: str, redis_url: str, search_url: str) -> str:
     """Write the settings; return where."""
-    text = Template((HERE / "tideline.toml").read_text())
+    text = Template((HERE / "pipeline.toml").read_text())
     path = place / "tideline.toml"
     filled = text.substitute(
         source=source, redis=redis_url, search=search_url, folder=place.as_uri()
