@@ -93,6 +93,8 @@ class Publisher:
 
     def _settle(self, position: ChainPosition) -> None:
         self._output.settle(position)
+        if self._waiting_events:
+            self._lead.reason = ""  # The output takes events, however many are still waiting.
         self._settled, self._settled_at = position, self._system.monotonic()
         self._unlogged += self._waiting_events
         self._waiting_bytes = self._waiting_events = 0
