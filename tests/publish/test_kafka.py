@@ -108,7 +108,7 @@ def test_a_record_that_the_broker_refuses_blocks_it(
     output = case_of(kafka, transactions)
     topic = f"{output.prefix}.public.keyless"
     make_topic(kafka, topic, **{"cleanup.policy": "compact"})
-    rig = Rig(tmp_path, output)
+    rig = Rig(tmp_path, output, tables=["public.*"])
     rig.history.commit(Shaped(schema_of("public.keyless", {"note": "string"}, [])))
     rig.history.commit(Row("public.keyless", "c", {"note": "canary"}))
     reason = blocked(rig)
