@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import ssl
 from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
 import msgspec
 import urllib3
-from urllib3.exceptions import HTTPError, MaxRetryError, SSLError
+from urllib3.exceptions import HTTPError
 
 from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
 from tideline.settings.avro import AvroSettings
 from tideline_publish.formats.avro.schemas import AvroSchema
+from tideline_publish.http import explained, tls_context
 
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _LATER = frozenset({408, 425, 429})
@@ -86,7 +86,8 @@ class SchemaRegistry:
                 retries=False,
             )
         except HTTPError as error:
-            raise self._explained(error) from None
+            place = f"the schema registry {self._host}"
+            raise explained(error, place, setting="avro.ca_file") from None
         return answer.status, answer.data
 
     def _opened(self) -> urllib3.PoolManager:
@@ -95,7 +96,7 @@ class SchemaRegistry:
                 maxsize=1,
                 retries=False,
                 timeout=urllib3.Timeout(total=self._settings.timeout_s),
-                ssl_context=_context(self._settings),
+                ssl_context=tls_context(self._settings.ca_file, setting="avro.ca_file"),
             )
         return self._pool
 
@@ -136,20 +137,6 @@ class SchemaRegistry:
             )
         return f"status {status}", "check that avro.registry is a schema registry, and its path"
 
-    def _explained(self, error: HTTPError) -> TidelineError:
-        cause: BaseException = error
-        while isinstance(cause, MaxRetryError) and cause.reason is not None:
-            cause = cause.reason
-        if isinstance(cause, SSLError):
-            inner = cause.args[0] if cause.args else cause
-            if isinstance(inner, ssl.SSLCertVerificationError):
-                return Misconfigured(
-                    f"the schema registry {self._host} is not verified: {inner.verify_message}",
-                    hint="avro.ca_file names an authority of your own",
-                )
-        kind = type(cause).__name__
-        return Unavailable(f"the schema registry {self._host} does not answer: {kind}")
-
 
 def _text(schema: AvroSchema) -> str:
     return json.dumps(schema, separators=(",", ":"))
@@ -162,16 +149,3 @@ def _decoded(answer: bytes) -> Mapping[str, Any]:
     except msgspec.MsgspecError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _context(settings: AvroSettings) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if settings.ca_file is not None:
-        try:
-            context.load_verify_locations(settings.ca_file)
-        except OSError:  # ssl.SSLError is one
-            raise Misconfigured(
-                f"avro.ca_file {settings.ca_file} cannot be read as certificates",
-                hint="correct it, and make the file readable for this user",
-            ) from None
-    return context

@@ -14,7 +14,7 @@ from urllib3.exceptions import HTTPError
 from tideline.contract.errors import Unavailable
 from tideline.settings.outputs.opensearch import OpenSearchSettings
 from tideline.system import System
-from tideline_publish.outputs.http import explained, retry_after_s, tls_context
+from tideline_publish.http import explained, retry_after_s, tls_context
 
 _ANSWER_BYTES_MAX = 64 * 1024 * 1024
 

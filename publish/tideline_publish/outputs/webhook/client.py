@@ -11,7 +11,7 @@ from urllib3.exceptions import HTTPError
 
 from tideline.settings.outputs.webhook import WebhookSettings
 from tideline.system import System
-from tideline_publish.outputs.http import explained, retry_after_s, tls_context
+from tideline_publish.http import explained, retry_after_s, tls_context
 from tideline_publish.outputs.webhook.signature import signature, signing_keys
 
 

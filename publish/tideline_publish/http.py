@@ -1,4 +1,4 @@
-"""Shared by outputs over HTTP: verified certificates, errors without urls, Retry-After."""
+"""Shared by all that speaks HTTP: verified certificates, errors without urls, Retry-After."""
 
 from __future__ import annotations
 
