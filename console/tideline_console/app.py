@@ -45,6 +45,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     warehouse.plan,
     warehouse.merge,
     warehouse.maintain,
+    warehouse.aggregate,
     warehouse.rebuild,
     warehouse.delete_former,
     warehouse.garbage,

@@ -1,4 +1,4 @@
-"""The seven DAGs of a pipeline.
+"""The eight DAGs of a pipeline.
 
 A file in Airflow's folder of DAGs makes them::
 
@@ -23,6 +23,8 @@ from typing import Any
 from airflow.sdk import DAG, get_parsing_context
 
 from tideline_airflow import descriptions, forms
+from tideline_airflow.aggregate import AggregateOperator
+from tideline_airflow.assets import MERGED
 from tideline_airflow.compat import CronDataIntervalTimetable, failing_at_once
 from tideline_airflow.control import ControlOperator
 from tideline_airflow.dump import DumpOperator
@@ -40,6 +42,8 @@ from tideline_airflow.verify import (
 )
 
 PREFIX = "tideline"
+AFTER_MERGES = "merged"
+"""The schedule of runs that follow the asset of merges."""
 NOT_BY_RETRYING = failing_at_once(
     "tideline.contract.errors.Misconfigured",
     "tideline.contract.errors.CorruptData",
@@ -55,21 +59,25 @@ def tideline_dags(
     prefix: str = PREFIX,
     merge_schedule: str | None = None,
     maintain_schedule: str | None = None,
+    aggregate_schedule: str | None = None,
     backfill: Backfill | None = None,
     spark: Spark | None = None,
 ) -> dict[str, DAG]:
     """Make the DAGs ``{prefix}_merge``, ``_repair``, ``_backfill``, ``_verify``, ``_rebuild``,
-    ``_maintain`` and ``_control``, by id, and have Airflow find them in the file that calls this.
+    ``_maintain``, ``_aggregate`` and ``_control``, by id, and have Airflow find them in the file
+    that calls this.
 
     ``config`` is the path of the pipeline's ``tideline.toml``; None: ``$TIDELINE_CONFIG``.
     Schedules are cron expressions or presets such as ``@continuous``; empty: only when triggered;
-    None: ``TIDELINE_MERGE_SCHEDULE`` (every 5 minutes) and ``TIDELINE_MAINTAIN_SCHEDULE`` (daily).
+    None: ``TIDELINE_MERGE_SCHEDULE`` (every 5 minutes), ``TIDELINE_MAINTAIN_SCHEDULE`` (daily) and
+    ``TIDELINE_AGGREGATE_SCHEDULE`` (only when triggered); that one may be `AFTER_MERGES`, too.
     The DAGs arrive unpaused. The form of ``_control`` lists the dumps that run when Airflow reads
     the file, which it does every 30 seconds by default (``min_file_process_interval``).
     """
     made = _DagSet(config, prefix, spark or Spark())
     merges = _schedule("TIDELINE_MERGE_SCHEDULE", "*/5 * * * *", merge_schedule)
     maintains = _schedule("TIDELINE_MAINTAIN_SCHEDULE", "30 3 * * *", maintain_schedule)
+    aggregates = _schedule("TIDELINE_AGGREGATE_SCHEDULE", "", aggregate_schedule)
     makers: dict[str, Callable[[], DAG]] = {
         "merge": lambda: made.merge(merges),
         "repair": made.repair,
@@ -77,6 +85,7 @@ def tideline_dags(
         "verify": made.verify,
         "rebuild": made.rebuild,
         "maintain": lambda: made.maintain(maintains),
+        "aggregate": lambda: made.aggregate(aggregates),
         "control": made.control,
     }
     # A task's process reads the file for its own DAG; only the DAG processor for all.
@@ -191,6 +200,14 @@ class _DagSet:
         params = {"tables": forms.tables([])}
         with self._dag("maintain", schedule=schedule, params=params, max_active_runs=1) as dag:
             MaintainOperator(task_id="maintain", tables=forms.template("tables"), **self._spark)
+        return dag
+
+    def aggregate(self, schedule: str | None) -> DAG:
+        """Make the DAG that writes aggregates' tables; ``schedule`` may be `AFTER_MERGES`."""
+        when: Any = [MERGED] if schedule == AFTER_MERGES else schedule
+        params = {"names": forms.AGGREGATES}
+        with self._dag("aggregate", schedule=when, params=params, max_active_runs=1) as dag:
+            AggregateOperator(task_id="aggregate", names=forms.template("names"), **self._spark)
         return dag
 
     def control(self) -> DAG:

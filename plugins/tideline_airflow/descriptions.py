@@ -52,6 +52,14 @@ Rewrites small files, and files with many deleted rows, where what was measured 
 removes files that left a table's newest version longer ago than `maintain.vacuum_hours`. No tables:
 all.
 """,
+    "aggregate": """
+Writes documents of several tables, the aggregates in the settings, to tables of their own.
+
+Each table then has what a join at the source gave at one place of its log: the newest up to which
+all members are merged. Documents that are as they were are not written. Skipped where nothing has
+changed, or where a member waits for a merge or a dump. Only when triggered, unless
+`TIDELINE_AGGREGATE_SCHEDULE` says otherwise; `merged`: after merges.
+""",
     "control": """
 Pauses, resumes or cancels dumps while they run, or changes their throttle.
 

@@ -49,6 +49,14 @@ def tables(default: list[str] | None = None, *, more: str = "") -> Param:
     )
 
 
+AGGREGATES = Param(
+    [],
+    type="array",
+    items=_LINE,
+    title="Aggregates",
+    description="Names of aggregates in the settings, one per line. Empty: all.",
+)
+
 CANCEL = Param(
     False,
     type="boolean",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tideline.contract.aggregate_tables import AggregateResult
 from tideline.contract.errors import Unavailable
 from tideline.contract.maintenance import TableMaintenance
 from tideline.contract.receipt import Outcome, Receipt, TableReceipt
@@ -27,14 +28,21 @@ def bad(tables: Sequence[TableReceipt]) -> list[TableReceipt]:
 
 
 def failure(
-    failed: Sequence[TableReceipt | TableMaintenance], among: int, how: str
+    failed: Sequence[TableReceipt | TableMaintenance | AggregateResult],
+    among: int,
+    how: str,
+    what: str = "tables",
 ) -> AirflowException:
-    """Return the error that names what failed, of so many tables that ``how`` says; it is tried
-    again only where that may help."""
+    """Return the error that names what failed, of so many of ``what`` that ``how`` says; it is
+    tried again only where that may help."""
     mendable = all(one.error_kind == Unavailable.__name__ for one in failed)
     kind = AirflowException if mendable else AirflowFailException
-    text = "; ".join(f"{one.table} ({one.error or one.outcome.value})" for one in failed)
-    return kind(f"{len(failed)} of {among} tables {how}: {log_line(text)}")
+    text = "; ".join(f"{_named(one)} ({one.error or one.outcome.value})" for one in failed)
+    return kind(f"{len(failed)} of {among} {what} {how}: {log_line(text)}")
+
+
+def _named(one: TableReceipt | TableMaintenance | AggregateResult) -> str:
+    return one.aggregate if isinstance(one, AggregateResult) else one.table
 
 
 def summary(tables: Sequence[TableReceipt]) -> dict[str, dict[str, Any]]:

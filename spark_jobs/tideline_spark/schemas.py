@@ -5,7 +5,7 @@ Every identifier that reaches SQL or a column expression passes `quote`, here an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession, types
 from pyspark.sql import functions as F
@@ -87,6 +87,16 @@ def narrowed(
     if among is not None:
         rows = rows.join(among, among.columns, "left_semi")
     return rows.select(*(column(name) for name in columns))
+
+
+def names_in(data_type: types.DataType) -> Iterator[str]:
+    """Yield the names of all fields in ``data_type``, however deep."""
+    if isinstance(data_type, types.StructType):
+        for field in data_type.fields:
+            yield field.name
+            yield from names_in(field.dataType)
+    elif isinstance(data_type, types.ArrayType):
+        yield from names_in(data_type.elementType)
 
 
 def part_schema(schema: TableSchema, *, moved: bool, log: bool = False) -> types.StructType:

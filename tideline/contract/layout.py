@@ -11,6 +11,7 @@
     {pipeline}/plans/{plan_id}.json
     {pipeline}/receipts/{plan_id}.json
     {pipeline}/maintenance/{maintenance_id}.json  {maintenance_id}.receipt.json
+    {pipeline}/aggregates/{order_id}.json  {order_id}.receipt.json
     {pipeline}/runs/{ended_us:020d}-{digest of the plan's id}.json
     {pipeline}/consumers/{consumer}.json
     {pipeline}/publishers/{publisher}/{number:020d}.json
@@ -37,6 +38,8 @@ from tideline.contract.schema import TableId
 
 REBUILDS_FOLDER = "~rebuild"
 """The folder of the warehouse that holds the shadow tables, each below its rebuild's number."""
+AGGREGATES_FOLDER = "~aggregates"
+"""The folder of the warehouse that holds the tables of aggregates."""
 ICEBERG_FOLDER = "~iceberg"
 """The folder of the warehouse that holds the files of Iceberg tables."""
 _NAME_BYTES_MAX = 100
@@ -173,6 +176,24 @@ def maintenance_receipt_key(pipeline: str, maintenance_id: str) -> str:
 def maintenance_prefix(pipeline: str) -> str:
     """Return the folder of the orders of maintenance and of their receipts."""
     return f"{encode_name(pipeline)}/maintenance"
+
+
+def aggregates_key(pipeline: str, order_id: str) -> str:
+    return f"{aggregates_prefix(pipeline)}/{encode_name(order_id)}.json"
+
+
+def aggregates_receipt_key(pipeline: str, order_id: str) -> str:
+    return f"{aggregates_prefix(pipeline)}/{encode_name(order_id)}.receipt.json"
+
+
+def aggregates_prefix(pipeline: str) -> str:
+    """Return the folder of the orders of aggregates' tables and of their receipts."""
+    return f"{encode_name(pipeline)}/aggregates"
+
+
+def aggregate_url(warehouse_url: str, name: str) -> str:
+    """Return the url of the table of an aggregate, which no table of a source can have."""
+    return f"{warehouse_url.rstrip('/')}/{AGGREGATES_FOLDER}/{encode_name(name)}"
 
 
 def run_key(pipeline: str, ended_us: int, plan_id: str) -> str:

@@ -5,10 +5,11 @@ ended, or has ended lately without a plan of the comparison yet, or while that h
 verification of a large table may be read for longer than parts are kept, and the target is to be
 merged that far before it is planned. So age alone never removes a part that it needs.
 
-Records are those of merge runs and of maintenance, and of rebuilds that were killed and that no one
-has continued. Plans, receipts and verifications stay: they say what a table is made of, and what
-was verified. But a merger makes a plan every few seconds for ever. No one asks for one of these by
-its id, except for the receipt of a table's last commit, which says whether rows are pending.
+Records are those of merge runs, of maintenance and of aggregates, and of rebuilds that were killed
+and that no one has continued. Plans, receipts and verifications stay: they say what a table is made
+of, and what was verified. But a merger makes a plan every few seconds for ever. No one asks for one
+of these by its id, except for the receipt of a table's last commit, which says whether rows are
+pending.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def old_records(
     for prefix in (
         layout.runs_prefix(settings.pipeline),
         layout.maintenance_prefix(settings.pipeline),
+        layout.aggregates_prefix(settings.pipeline),
     ):
         for page in store.entries(prefix):
             for entry in page:

@@ -55,6 +55,20 @@ def maintain(tables: Tables = None, config: Config = None) -> None:
     raise typer.Exit(run(settings, tables or []))
 
 
+def aggregate(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Aggregates in the settings; none: all.", metavar="[NAME]..."),
+    ] = None,
+    config: Config = None,
+) -> None:
+    """Write documents of several tables, the aggregates in the settings, to warehouse tables."""
+    settings = job_settings_at(config)
+    from tideline_console.aggregate import run
+
+    raise typer.Exit(run(settings, names or []))
+
+
 @as_one("options", RebuildOptions)
 def rebuild(
     table: Annotated[str, typer.Argument(help="A table as schema.table.", metavar="TABLE")],

@@ -208,9 +208,13 @@ class Target(Protocol):
         properties: Mapping[str, str],
         commit_metadata: CommitMetadata,
         layout: TableLayout,
+        *,
+        vectors: bool | None = None,
     ) -> int | None:
-        """Replace all that the table has with the rows of ``view`` and ``properties``, in one
-        commit. Returns its version, or None when it was skipped as already applied.
+        """Replace all that the table has, if there is one, with the rows of ``view`` and
+        ``properties``, in one commit. Returns its version, or None when it was skipped as already
+        applied. ``vectors``: whether files may have deletion vectors, where the format knows them;
+        None: as ``properties`` have it.
         """
         ...
 

@@ -154,6 +154,8 @@ class BigQueryTarget:
         properties: Mapping[str, str],
         commit_metadata: CommitMetadata,
         layout: TableLayout,
+        *,
+        vectors: bool | None = None,
     ) -> int | None:
         """See `Target`."""
         log = self._access.read()

@@ -29,7 +29,7 @@ from tideline_spark.formats.delta.version import DeltaVersion
 from tideline_spark.formats.session_settings import setting
 from tideline_spark.formats.state import RowCounts, TargetSnapshot, TargetVersion
 from tideline_spark.formats.statements import RowMerge, listed_properties, set_property
-from tideline_spark.schemas import narrowed, quote
+from tideline_spark.schemas import names_in, narrowed, quote
 
 _MATERIALIZED = "spark.databricks.delta.merge.materializeSource"
 _REPARTITIONED = "spark.databricks.delta.merge.repartitionBeforeWrite.enabled"
@@ -106,8 +106,6 @@ class DeltaTarget:
     ) -> RowCounts | None:
         """See `Target`."""
         properties = {DELETION_VECTORS: str(plan.deletion_vectors).lower(), **properties}
-        if any(NEEDS_MAPPING & set(name) for name in self._session.table(quote(view)).columns):
-            properties |= dict([MAPPING])
         half_made = self._half_made(plan.table)
         before = self.newest()
         again = plan.replace or (half_made and before < 0)
@@ -121,8 +119,12 @@ class DeltaTarget:
         properties: Mapping[str, str],
         commit_metadata: CommitMetadata,
         layout: TableLayout,
+        *,
+        vectors: bool | None = None,
     ) -> int | None:
         """See `Target`."""
+        if vectors is not None:
+            properties = {**properties, DELETION_VECTORS: str(vectors).lower()}
         before = self.newest()
         self._make("CREATE OR REPLACE TABLE", view, properties, commit_metadata, layout)
         for commit in self.commits(self.newest()):
@@ -236,7 +238,10 @@ class DeltaTarget:
         problem = format_problem(layout, DEFAULT_FORMAT)
         if problem is not None:
             raise Misconfigured(problem, hint="docs/LAYOUT.md")
-        columns = self._session.table(quote(view)).columns
+        schema = self._session.table(quote(view)).schema
+        if any(NEEDS_MAPPING & {*name} for name in names_in(schema)):
+            properties = {**properties, **dict([MAPPING])}
+        columns = schema.names
         last = max((columns.index(name) for name in layout.cluster_by), default=0)
         if last >= _INDEXED:  # Delta clusters by columns whose bounds it keeps.
             properties = {_INDEXED_PROPERTY: str(last + 1), **properties}

@@ -150,6 +150,8 @@ class IcebergTarget:
         properties: Mapping[str, str],
         commit_metadata: CommitMetadata,
         layout: TableLayout,
+        *,
+        vectors: bool | None = None,
     ) -> int | None:
         """See `Target`."""
         before = self._access.metadata()
