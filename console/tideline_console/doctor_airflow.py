@@ -31,7 +31,7 @@ from tideline_console.doctor_jars import check_jars
 from tideline_console.doctor_layouts import check_layouts
 from tideline_console.modes import check_modes
 
-NAMES = ("merge", "repair", "backfill", "verify", "rebuild", "maintain", "control")
+NAMES = (*("merge", "repair", "backfill", "verify", "rebuild", "maintain", "aggregate", "control"),)
 _PROCESS = "_AIRFLOW_PROCESS_CONTEXT"
 _NO_DAGS = (
     "put dags/tideline_dags/pipeline.py into Airflow's folder of DAGs, or add"

@@ -27,6 +27,7 @@ from tideline.contract.errors import Misconfigured, Unavailable
 
 USER = "admin"
 DAGS = (
+    "tideline_aggregate",
     "tideline_backfill",
     "tideline_maintain",
     "tideline_merge",
@@ -189,7 +190,7 @@ class AirflowServices(Service):
             "SCHEDULER__JOB_HEARTBEAT_SEC": "5",
             "DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "300",
             "DAG_PROCESSOR__REFRESH_INTERVAL": "5",
-            # The files do not change in between: every scan of the seven costs seconds of a core.
+            # The files do not change in between: every scan of the DAGs costs seconds of a core.
             "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
             "DAG_PROCESSOR__PARSING_PROCESSES": "1",
             "LOGGING__BASE_LOG_FOLDER": str(self.run_folder / "logs"),

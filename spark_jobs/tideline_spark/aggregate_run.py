@@ -32,7 +32,7 @@ from tideline.contract.target_properties import (
     owner_of,
     owner_properties,
 )
-from tideline_spark.attempts import Patience, try_until
+from tideline_spark.attempts import Overtaken, Patience, try_until
 from tideline_spark.document_rows import documents
 from tideline_spark.formats.registry import open_target
 from tideline_spark.formats.state import RowCounts, TargetSnapshot
@@ -93,10 +93,7 @@ class AggregateRun:
             counts = self._merge(made, build, applied)
         self._on_point(AFTER_WRITE)
         if counts is None:
-            raise Unavailable(
-                f"another run has written the documents of {self._table.aggregate.name}",
-                hint="try again",
-            )
+            raise Overtaken  # Another run was faster: the next look shows what is left to do.
         result = self._result(AggregateOutcome.WRITTEN, self._table.manifest)
         return _with_counts(result, counts)
 

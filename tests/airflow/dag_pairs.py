@@ -16,6 +16,7 @@ TRIGGERED: dict[str, dict[str, Any]] = {
     "verify": {"tables": ["public.orders", "public.people"]},
     "rebuild": {"table": "public.orders"},
     "maintain": {},
+    "aggregate": {},
     "control": {"action": "tune", "all": True, "delay_ms": "0"},
 }
 """What each DAG is triggered with; all of them are about the same table."""

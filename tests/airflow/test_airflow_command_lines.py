@@ -135,6 +135,7 @@ def test_each_job_on_a_cluster_with_an_access_of_its_own(
     names = {f"{job.dag_id}.{job.task_id}" for job in jobs}
     assert {one.partition(".")[0].removeprefix("tideline_") for one in names} == {
         "merge", "repair", "backfill", "verify", "rebuild", "maintain",
+        "aggregate",
     }  # fmt: skip
     for job in jobs:
         got = started(job, settings, folder)

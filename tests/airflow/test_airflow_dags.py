@@ -22,6 +22,7 @@ SCHEDULES = {
     "verify": "NullTimetable",
     "maintain": "30 3 * * *",
     "rebuild": "NullTimetable",
+    "aggregate": "NullTimetable",
 }
 TASKS: dict[str, dict[str, list[str]]] = {
     "merge": {"merge": []},
@@ -30,6 +31,7 @@ TASKS: dict[str, dict[str, list[str]]] = {
     "control": {"control": []},
     "maintain": {"maintain": []},
     "rebuild": {"rebuild": []},
+    "aggregate": {"aggregate": []},
     "verify": {
         "read": [],
         "compare": ["read"],
@@ -108,7 +110,7 @@ def test_one_thin_file() -> None:
     assert len(FILE.splitlines()) < 20
 
 
-def test_the_seven_as_they_arrive() -> None:
+def test_the_eight_as_they_arrive() -> None:
     dags = look()
     assert set(dags) == {f"tideline_{name}" for name in SCHEDULES}
     for dag_id, dag in dags.items():
@@ -124,7 +126,8 @@ def test_tasks_and_pools(name: str) -> None:
     dag = look()[f"tideline_{name}"]
     assert dag["tasks"] == TASKS[name]
     spark = {task for task, pool in dag["pools"].items() if pool == "tideline_spark"}
-    assert spark == set(TASKS[name]) & {"merge", "maintain", "rebuild", "compare", "compare_again"}
+    jobs = {"merge", "maintain", "rebuild", "aggregate", "compare", "compare_again"}
+    assert spark == set(TASKS[name]) & jobs
     assert {pool for task, pool in dag["pools"].items() if task not in spark} <= {"default_pool"}
 
 
@@ -141,6 +144,7 @@ def test_what_each_form_offers() -> None:
         "control": {"action", "requests", "all", "chunk_rows", "delay_ms"},
         "verify": {"tables", "key_from", "key_to", "sample_percent", *throttle},
         "maintain": {"tables"},
+        "aggregate": {"names"},
         "rebuild": {"table", "mode", "since_dump", "accept_differences", "restart", "to"},
     }
 
@@ -169,6 +173,8 @@ def test_schedules_are_settings() -> None:
     assert often["tideline_merge"]["schedule"] == "ContinuousTimetable"
     assert often["tideline_maintain"]["schedule"] == "NullTimetable"
     assert look(TIDELINE_MERGE_SCHEDULE="")["tideline_merge"]["schedule"] == "NullTimetable"
+    after = look(TIDELINE_AGGREGATE_SCHEDULE="merged")["tideline_aggregate"]["schedule"]
+    assert after == "AssetTriggeredTimetable"
     of_backfills = look(TIDELINE_BACKFILL_TABLES="a.b,a.c", TIDELINE_BACKFILL_COLUMN="at")
     params = of_backfills["tideline_backfill"]["params"]
     assert (params["tables"], params["column"]) == (["a.b", "a.c"], "at")

@@ -127,6 +127,12 @@ def whole_line(
         "control": {"url": valkey.url()},
         "capture": {"flush_interval_s": 0.5},
         "merge": {"driver_memory": "1g"},
+        "aggregates": {
+            "order": {
+                "root": "public.orders",
+                "children": {"items": {"table": "public.items", "keys": {"order_id": "id"}}},
+            }
+        },
         **_places(folder, place),
     }
     settings = make_settings(values)

@@ -1,4 +1,4 @@
-"""Every pair of the seven DAGs at once, on a real scheduler."""
+"""Every pair of the eight DAGs at once, on a real scheduler."""
 
 from __future__ import annotations
 

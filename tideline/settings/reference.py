@@ -49,7 +49,7 @@ later entry says wins over earlier ones, key by key.
 """
 _AGGREGATES = """\
 By aggregate: `[aggregates.NAME]` ([AGGREGATES](AGGREGATES.md)). A publisher reads the file when it
-starts.
+starts, `tideline aggregate` in each run.
 """
 _CHILDREN = """\
 By the field that a child has in its parent's document.

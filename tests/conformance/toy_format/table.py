@@ -98,6 +98,8 @@ class ToyTarget:
         properties: Mapping[str, str],
         commit_metadata: CommitMetadata,
         layout: TableLayout,
+        *,
+        vectors: bool | None = None,
     ) -> int | None:
         base = self._log.newest()
         made = self._make(base, "REPLACE", view, properties, commit_metadata)

@@ -28,7 +28,7 @@ def test_a_merge_imports_no_control_queue_and_no_spark_before_it_has_a_plan() ->
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("job", ["merge", "verify", "maintain", "swap"])
+@pytest.mark.parametrize("job", ["merge", "verify", "maintain", "swap", "aggregate"])
 def test_jobs_start_without_the_extras_of_formats_that_are_not_used(job: str) -> None:
     """As they are installed by `tideline-cdc[spark]` alone."""
     program = f"{_WITHOUT}import tideline_spark.{job}, tideline_spark.formats.registry\n"

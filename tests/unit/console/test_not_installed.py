@@ -27,6 +27,7 @@ url = "redis://127.0.0.1:1/0"
 """
 COMMANDS = (
     *("assess", "doctor", "capture", "plan", "merge", "maintain", "rebuild public.a"),
+    "aggregate",
     *("garbage", "status", "status --metrics", "delete-pipeline", "verify public.a"),
     *("inspect manifests", "inspect manifest 1", "inspect parts", "inspect rows a"),
     *("inspect state", "pause r1", "resume r1", "cancel r1", "tune r1 --delay-ms 5"),

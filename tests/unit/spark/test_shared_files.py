@@ -35,7 +35,9 @@ def spark_on(master: str, **settings: str) -> Any:
     return SimpleNamespace(sparkContext=SimpleNamespace(master=master), conf=conf)
 
 
-@pytest.mark.parametrize("command", ["merge", "rebuild public.t", "maintain", "verify public.t"])
+@pytest.mark.parametrize(
+    "command", ["merge", "rebuild public.t", "maintain", "verify public.t", "aggregate"]
+)
 def test_a_command_is_refused_before_it_plans(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
