@@ -73,8 +73,8 @@ class AggregateOperator(SparkJobOperator):
             raise failure(failed, len(receipt.aggregates), "were not written", "aggregates")
         if all(one.outcome is not AggregateOutcome.WRITTEN for one in receipt.aggregates):
             waiting = [one for one in receipt.aggregates if one.reason is not None]
-            said = "; ".join(f"{one.aggregate} waits: {one.reason}" for one in waiting)
-            raise AirflowSkipException(log_line(said or "no document has changed"))
+            text = "; ".join(f"{one.aggregate} waits: {one.reason}" for one in waiting)
+            raise AirflowSkipException(log_line(text or "no document has changed"))
         return {
             one.aggregate: {
                 "outcome": one.outcome.value,

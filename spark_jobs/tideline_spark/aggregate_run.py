@@ -40,12 +40,12 @@ from tideline_spark.formats.statements import RowClause, RowMerge, of_source, of
 from tideline_spark.modes import mode_named
 from tideline_spark.schemas import column as col
 from tideline_spark.schemas import quote
+from tideline_spark.working_columns import GONE
 
 BEFORE_WRITE = "before-write"
 AFTER_WRITE = "after-write"
 _VIEW = "tideline_documents"
-_GONE = "_tl_gone"
-_OLD, _NEW = "_tl_old", "_tl_new"
+_OLD, _NEW = "_tl_held", "_tl_made"
 
 
 class AggregateRun:
@@ -190,15 +190,15 @@ class AggregateRun:
         joined.where(~as_before).select(
             *(F.coalesce(col(n, of=_NEW), col(n, of=_OLD)).alias(n) for n in key),
             *(col(name, of=_NEW).alias(name) for name in names),
-            gone.alias(_GONE),
+            gone.alias(GONE),
         ).createOrReplaceTempView(_VIEW)
         values = {name: of_source(name) for name in (*key, *names)}
         values[SEQ] = str(self._table.seq)
         rows = RowMerge(
             source=quote(_VIEW),
             on=" AND ".join(f"{of_target(name)} = {of_source(name)}" for name in key),
-            matched=(RowClause(of_source(_GONE)), RowClause(None, values)),
-            inserted=RowClause(f"NOT {of_source(_GONE)}", values),
+            matched=(RowClause(of_source(GONE)), RowClause(None, values)),
+            inserted=RowClause(f"NOT {of_source(GONE)}", values),
             key=key,
         )
         return self._target.merge(rows, self._record(build, applied))

@@ -21,8 +21,8 @@ from tideline.contract.schema import TableSchema
 from tideline_spark.schemas import column as col
 from tideline_spark.schemas import quote
 
-_JOINED = "_tl_joined"
-_PARENT = "_tl_parent"
+_JOINED = "_tl_of_child"
+_PARENT = "_tl_of_parent"
 _KEY = "_tl_key"
 _OBJECT = "_tl_object"
 _GROUP = "_tl_group"
