@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
+import psycopg2
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder
 
 from devtools.services.postgres import PostgresServer
 from devtools.services.valkey import ValkeyServer
 from tests.airflow.dag_pairs import both_end_well
 from tests.airflow.whole_line import WholeLine, whole_line
 from tests.fixtures.capture import poll
+from tideline.contract import layout
 from tideline.control import ControlClient
 from tideline.settings import load_settings
 
@@ -26,6 +31,13 @@ def line(
 ) -> Iterator[WholeLine]:
     with whole_line(tmp_path_factory.mktemp("beside"), postgres, valkey_server) as made:
         yield made
+
+
+def rows_of(line: WholeLine, query: str) -> list[tuple[Any, ...]]:
+    """The source's answer."""
+    with closing(psycopg2.connect(line.dsn)) as connection, connection.cursor() as cursor:
+        cursor.execute(query)
+        return cursor.fetchall()
 
 
 def test_a_repair_beside_a_merge(line: WholeLine) -> None:
@@ -55,3 +67,22 @@ def test_the_control_form_lists_what_runs(line: WholeLine) -> None:
     chosen = {"action": "tune", "requests": [request_id, ""], "delay_ms": "0"}
     line.succeeds("tideline_control", line.api.trigger("tideline_control", chosen))
     line.succeeds("tideline_repair", run_id)
+
+
+def test_documents_are_written_and_then_skipped(line: WholeLine) -> None:
+    line.merge()
+    line.succeeds("tideline_aggregate", line.api.trigger("tideline_aggregate", {}))
+    settings = load_settings(line.config)
+    url = layout.aggregate_url(settings.warehouse.url, "order")
+    query = QueryBuilder().register("t", DeltaTable(url.removeprefix("file://")))
+    rows = pa.table(query.execute("SELECT id, items FROM t").read_all()).to_pylist()
+    items = {row["id"]: [one["line"] for one in row["items"]] for row in rows}
+    expected: dict[int, list[int]] = {
+        order: [] for (order,) in rows_of(line, "SELECT id FROM orders")
+    }
+    for order, number in rows_of(line, "SELECT order_id, line FROM items ORDER BY 1, 2"):
+        expected.get(order, []).append(number)
+    assert items == expected
+    again = line.api.trigger("tideline_aggregate", {"names": ["order"]})
+    line.succeeds("tideline_aggregate", again)
+    assert line.api.tasks("tideline_aggregate", again) == {"aggregate": "skipped"}
