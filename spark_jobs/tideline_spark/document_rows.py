@@ -94,7 +94,7 @@ def _grouped(child: Member, rows: Rows, schemas: Schemas) -> DataFrame:
     if not child.many:
         return grouped.agg(F.min_by(col(_OBJECT), col(_KEY)).alias(_GROUP))
     ordered = F.sort_array(F.collect_list(F.struct(col(_KEY), col(_OBJECT))))
-    return grouped.agg(F.transform(ordered, lambda one: one[_OBJECT]).alias(_GROUP))
+    return grouped.agg(ordered.getField(_OBJECT).alias(_GROUP))
 
 
 def _overflow(shown: Sequence[str]) -> Column:

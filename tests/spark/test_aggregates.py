@@ -25,11 +25,13 @@ from tests.fixtures.aggregates import (
     Shop,
     documents,
 )
+from tests.fixtures.iceberg import with_iceberg
 from tests.fixtures.parts import History, Row, Shaped, schema_of
 from tideline.contract.aggregate_tables import AggregateOutcome, AggregateResult
 from tideline.contract.errors import Misconfigured
 from tideline.contract.steps import ColumnStep, StepKind
 from tideline.planner.aggregating import order_aggregates
+from tideline.settings import Warehouse
 from tideline_console.deleted_files import target_removals
 
 if TYPE_CHECKING:
@@ -162,6 +164,27 @@ def test_two_runs_at_once(spark: SparkSession, tmp_path: Path) -> None:
         assert held(spark, results[0].target) == documents(shop.rows)
         history.commit(*(one for _ in range(3) for one in shop.transaction(3)))
         history.merge(spark)
+
+
+def test_members_that_are_iceberg_tables(
+    spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """One of them merged further than the others."""
+    place = with_iceberg(request, Warehouse(url=tmp_path.as_uri()), tmp_path / "catalog.db")
+    shop, history = Shop(6), Aggregating(tmp_path, place=place)
+    history.begin()
+    history.commit(*(one for _ in range(20) for one in shop.transaction(3)))
+    history.merge(spark)
+    then = copy.deepcopy(shop.rows)
+    place_then = history.last_number
+    history.commit(*(one for _ in range(5) for one in shop.transaction(3)))
+    history.merge(spark, ITEMS, CUSTOMERS)
+    result = history.write(spark, "one")
+    assert (result.outcome, result.manifest) == (AggregateOutcome.WRITTEN, place_then)
+    assert held(spark, result.target) == documents(then)
+    history.merge(spark)
+    assert history.write(spark, "two").manifest == history.last_number
+    assert held(spark, result.target) == documents(shop.rows)
 
 
 def test_another_definition_or_column_replaces_all(spark: SparkSession, tmp_path: Path) -> None:
