@@ -166,6 +166,25 @@ def test_two_runs_at_once(spark: SparkSession, tmp_path: Path) -> None:
         history.merge(spark)
 
 
+def test_a_run_that_another_overtakes(spark: SparkSession, tmp_path: Path) -> None:
+    """All of it, between the look at the table and the commit."""
+    shop, history = Shop(7), Aggregating(tmp_path)
+    history.begin()
+    for order in ("made", "merged"):
+        history.commit(*(one for _ in range(5) for one in shop.transaction(3)))
+        history.merge(spark)
+        others: list[AggregateResult] = []
+
+        def overtake(at: str, order: str = order, others: list[AggregateResult] = others) -> None:
+            if at == "before-write" and not others:
+                others.append(history.write(spark, order))
+
+        result = history.write(spark, order, overtake)
+        outcomes = (others[0].outcome.value, result.outcome.value)
+        assert outcomes == ("written", "current"), result.error
+        assert held(spark, result.target) == documents(shop.rows)
+
+
 def test_members_that_are_iceberg_tables(
     spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -290,12 +309,14 @@ def test_odd_names_keys_and_values_that_do_not_fit(spark: SparkSession, tmp_path
     texts = [{"column": ODD, "text": "99999999999"}]
     assert [one["_tl_overflow"] for one in found["High"]["the rooms"]] == [None, texts, None]
     # The room moves; the key of its house does not show, and is still what rows are found by.
-    history.commit(Row(ROOMS, "u", {"name": "Z", "street": "high", "house": 1, ODD: 4}))
+    moved = Row(ROOMS, "u", {"name": "Z", "street": "high", "house": 1, ODD: 4})
+    history.commit(moved, room("B", a))
     history.merge(spark)
     result = history.write(spark, "two")
     assert (result.inserted, result.updated, result.deleted) == (0, 2, 0)
     rows = open_target(spark, result.target).rows().collect()
-    assert {row["street"]: len(row["the rooms"]) for row in rows} == {"High": 2, "high": 1}
+    there = {row["street"]: [one["name"] for one in row["the rooms"]] for row in rows}
+    assert there == {"High": ["B", "a", "é"], "high": ["Z"]}
     removed = [one.what for one in target_removals(history.settings, "one")]
     assert f"the table at {result.target}" in removed
 
