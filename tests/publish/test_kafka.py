@@ -18,6 +18,7 @@ from tests.fixtures.parts import Row, Shaped, schema_of
 from tests.fixtures.publishing import BEGINNING, published
 from tests.publish.outputs import KafkaCase
 from tests.publish.rig import TABLES, Rig
+from tideline.contract.errors import Misconfigured
 from tideline.planner.publisher_status import PublisherState, PublisherStatus, publisher_statuses
 from tideline.settings import PublishSettings, load_settings
 from tideline.system import RealSystem
@@ -182,6 +183,37 @@ def test_a_broker_that_is_away_for_long_costs_no_memory(
     poll("it is published", rig.is_published, timeout_s=300)
     worker.terminate()
     assert len(output.events()) >= len(published(rig.history))
+
+
+def test_a_transaction_that_the_brokers_give_up_is_named(kafka: KafkaServer) -> None:
+    """It ends the publisher by name, not as if another had taken its place."""
+    values = case_of(kafka, transaction_timeout_s=1).settings()
+    settings = PublishSettings.model_validate(values)
+    output = KafkaOutput(OutputContext("shop", "slow", settings, RealSystem(), lambda _: True))
+    output.open(BEGINNING)
+    named: list[Misconfigured] = []
+
+    def is_refused() -> bool:
+        try:
+            output.write([ChangeEvent(1, 0, T, "c", 7, 0, b"{}", b"{}")])
+        except Misconfigured as error:
+            named.append(error)
+        return bool(named)
+
+    poll("it is given up", is_refused)
+    output.close()
+    assert "given a transaction up after kafka.transaction_timeout_s (1 s)" in named[0].message
+    # The next session is another transaction.
+    output.open(BEGINNING)
+    output.write([ChangeEvent(1, 0, T, "c", 7, 0, b"{}", b"{}")])
+    output.settle(BEGINNING)
+    output.close()
+
+
+def test_a_time_that_the_brokers_do_not_allow_is_named(tmp_path: Path, kafka: KafkaServer) -> None:
+    rig = Rig(tmp_path, case_of(kafka, transaction_timeout_s=901))
+    reason = blocked(rig)
+    assert "INVALID_TRANSACTION_TIMEOUT" in reason
 
 
 def test_topics_are_asked_for_by_one_client(

@@ -75,6 +75,9 @@ class KafkaSettings(Section):
     timeout_s: Annotated[float, Field(ge=1, le=300)] = 30.0
     """A request, or a record, waits for the brokers so long; then the publisher is `waiting`, and
     begins again from its position, for ever."""
+    transaction_timeout_s: Annotated[int, Field(ge=1, le=86_400)] = 600
+    """The brokers give up a transaction of theirs after so long, which the largest transaction of
+    the source, or first emission of documents, has to fit in. Brokers allow 900 by default."""
 
     @model_validator(mode="after")
     def _without_tls_on_this_machine_only(self) -> Self:

@@ -12,6 +12,8 @@ from tideline.contract.errors import Fenced, Misconfigured, TidelineError, Unava
 _FENCED = frozenset(
     {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
 )
+ENDED = _FENCED | {KafkaError._FATAL}
+"""What ends a producer: the brokers know another of its id, or have given its transaction up."""
 TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _POISON = frozenset(
     {
@@ -57,6 +59,12 @@ def explained(error: KafkaError, doing: str) -> TidelineError:
         return Misconfigured(
             f"Kafka refuses {doing}: {name}",
             hint="see what rights the user has (docs/PUBLISHING.md#kafka)",
+        )
+    if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        return Misconfigured(
+            f"Kafka refuses {doing}: {name}",
+            hint="lower kafka.transaction_timeout_s, or raise the brokers'"
+            " transaction.max.timeout.ms, which is less",
         )
     if error.code() in TOO_LARGE:
         return Misconfigured(

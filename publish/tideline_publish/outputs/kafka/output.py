@@ -7,8 +7,8 @@ earlier one, so that each event is there once for consumers that read what is co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -20,14 +20,12 @@ from tideline.contract.schema import parse_table
 from tideline_publish.events import TRUNCATED, ChangeEvent
 from tideline_publish.outputs.base import OrderScope, OutputContext
 from tideline_publish.outputs.kafka.client import client_settings
-from tideline_publish.outputs.kafka.errors import TOO_LARGE, asking, explained
+from tideline_publish.outputs.kafka.errors import ENDED, TOO_LARGE, asking, explained
 from tideline_publish.outputs.kafka.positions import committed_position
 from tideline_publish.outputs.kafka.topics import Topics
 from tideline_publish.outputs.kafka.waiting import BrokerWait
 from tideline_publish.outputs.names import topic_of
 
-_TRANSACTION_MS = 60_000
-"""Kafka's default."""
 _TAKE_AGAIN_S = 0.1
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -44,7 +42,9 @@ class KafkaOutput:
         self._settings = settings
         self._producer: Producer | None = None
         self._places: dict[tuple[str, str], tuple[str, int]] = {}
+        self._monotonic = context.system.monotonic
         self._begun = False
+        self._begun_at = 0.0
         self._failure: KafkaError | None = None
         self._failed_at = ""
         self.order = OrderScope.KEY
@@ -75,24 +75,24 @@ class KafkaOutput:
         if not events:
             return
         producer = self._opened()
-        with asking("to take events"):
+        with asking("to take events"), self._in_time():
             if self._settings.transactions and not self._begun:
                 producer.begin_transaction()
-                self._begun = True
+                self._begun, self._begun_at = True, self._monotonic()
             for event in events:
                 self._produce(producer, event)
             producer.poll(0)
-        self._check()
+            self._check()
 
     def settle(self, position: ChainPosition) -> None:
         """See `Output`."""
         producer = self._opened()
-        with asking("to make events durable"):
+        with asking("to make events durable"), self._in_time():
             if self._settings.transactions:
                 self._commit(producer, position)
             else:
                 self._wait.await_(lambda seconds: not producer.flush(seconds))
-        self._check()
+            self._check()
 
     def close(self) -> None:
         """See `Output`."""
@@ -103,6 +103,25 @@ class KafkaOutput:
                 producer.purge()
                 if begun:  # Else consumers would wait for its end.
                     self._wait.brief(producer.abort_transaction)
+
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        """Raise Misconfigured where the brokers have given the transaction up: they then refuse
+        this producer as they do one whose place another has taken."""
+        try:
+            yield
+        except (KafkaException, TidelineError) as error:
+            found = error.args[0] if isinstance(error, KafkaException) else self._failure
+            timeout_s = self._settings.transaction_timeout_s
+            within = not self._begun or self._monotonic() - self._begun_at < timeout_s
+            if within or found is None or found.code() not in ENDED:
+                raise
+            raise Misconfigured(
+                f"Kafka has given a transaction up after kafka.transaction_timeout_s"
+                f" ({timeout_s} s): what is published as one takes longer",
+                hint="raise it, and the brokers' transaction.max.timeout.ms; or set"
+                " kafka.transactions = false",
+            ) from None
 
     def _commit(self, producer: Producer, position: ChainPosition) -> None:
         if not self._begun:  # Without an event the logged position is as good.
@@ -202,7 +221,7 @@ class KafkaOutput:
         if self._settings.transactions:
             settings |= {
                 "transactional.id": self._name,
-                "transaction.timeout.ms": max(_TRANSACTION_MS, 2 * timeout_ms),
+                "transaction.timeout.ms": self._settings.transaction_timeout_s * 1000,
             }
         return settings
 
