@@ -1,5 +1,5 @@
 """Merges of BigQuery tables that die anywhere, and that are raced: as for tables of files, with the
-same words of what must hold."""
+same words of what must hold. And moves from and to BigQuery that are killed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,25 @@ from devtools.bigquery.faults import Call
 from tests.faults.bigquery_tables import BigQueryTables
 from tests.faults.camera import Through
 from tests.faults.deaths_of_merges import die_anywhere
-from tests.faults.every_mode import NOW, EveryMode
+from tests.faults.every_mode import BAG, LOG, NOW, PAST, EveryMode
 from tests.faults.jobs import Jobs, unique
-from tests.faults.kills import AtJob, AtWrite, command, config_of, kill_at
+from tests.faults.kills import AtJob, AtWrite, command, config_for, config_of, kill_at
 from tests.faults.races import race_merges
 from tests.faults.shared_spark import shared_command, shared_environment
+from tests.spark.moving import (
+    BY_BIGQUERY,
+    T,
+    answered,
+    eventful,
+    history_by_bigquery,
+    history_in,
+    keeps,
+    row,
+    rows_at,
+    url_of,
+)
+from tideline.contract.modes import Mode
+from tideline.contract.target_url import table_format_of
 from tideline.warehouse.bigquery.log import read_log
 from tideline.warehouse.bigquery.names import name_of, target_of_staged
 
@@ -154,30 +168,67 @@ class KilledMerges:
             self.dataset.direct.delete_table(str(target._replace(table=name)))
 
 
-CHANGED = [(False, False), (True, False), (True, True)]
+CHANGED = [(NOW, False), (NOW, True), (PAST, False), (LOG, False), (BAG, False)]
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize(("step", "late"), CHANGED)
+@pytest.mark.parametrize("late", [False, True], ids=["", "late"])
+@pytest.mark.parametrize(("table", "step"), CHANGED)
 def test_a_merge_is_killed_at_each_of_its_requests(
-    spark: SparkSession, tables: EveryMode, dataset: Dataset, step: bool, late: bool
+    spark: SparkSession, tables: EveryMode, dataset: Dataset, table: str, step: bool, late: bool
 ) -> None:
     """The driver alone (`shared_spark`), for real: rows that are staged, loaded, looked up, merged
     and unstaged, with a step of the columns or without."""
     Jobs(spark, tables).merge("first")
-    killed = KilledMerges(spark, tables, dataset, NOW)
+    killed = KilledMerges(spark, tables, dataset, table)
     times = killed.each(lambda: tables.more(8, step=step), late=late)
     assert times >= (3 if late else 4), times
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("late", [False, True], ids=["", "late"])
 def test_a_merge_that_makes_the_table_is_killed_at_each_of_its_requests(
-    spark: SparkSession, tables: EveryMode, dataset: Dataset
+    spark: SparkSession, tables: EveryMode, dataset: Dataset, late: bool
 ) -> None:
     """With its dataset and its log."""
     assert tables.bigquery is not None
     killed = KilledMerges(spark, tables, dataset, NOW)
-    times = killed.each(tables.bigquery.remove, late=False)
-    assert times >= 8, times
+    times = killed.each(tables.bigquery.remove, late=late)
+    assert times >= (6 if late else 8), times
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize(("held", "to"), BY_BIGQUERY)
+def test_a_move_is_killed_at_its_requests_and_gone_on_with(
+    request: pytest.FixtureRequest,
+    spark: SparkSession,
+    dataset: Dataset,
+    tmp_path: Path,
+    held: str,
+    to: str,
+) -> None:
+    """Each time at one more of them; between two runs a change comes, which is merged at once or
+    waits."""
+    history = history_by_bigquery(tmp_path / "moved", request, held, keeps(Mode.HISTORY))
+    eventful(history, spark)
+    former, tables = url_of(history), {T: keeps(Mode.HISTORY)}
+    config = config_for(tmp_path / "tideline.toml", history, history.settings.warehouse, tables)
+    line = shared_command(("rebuild", T, "--to", to), config)
+    for nth in count(1):
+        killed = kill_at(line, AtWrite("after", nth), dataset.front, shared_environment(spark))
+        history.commit(row("c", 100 + nth, "new", "meanwhile"))
+        if nth % 2 or not killed:
+            assert answered(history.merge(spark)) == [("applied", None)]
+        if not killed:
+            break
+    assert nth > (7 if to == "bigquery" else 1), nth
+    assert (table_format_of(former), table_format_of(url_of(history))) == (held, to)
+    moved = rows_at(spark, url_of(history))
+    stayed = history_in(tmp_path / "stayed", spark, "delta", keeps(Mode.HISTORY))
+    eventful(stayed, spark)
+    stayed.commit(*(row("c", 100 + at, "new", "meanwhile") for at in range(1, nth + 1)))
+    assert answered(stayed.merge(spark)) == [("applied", None)]
+    assert moved == rows_at(spark, url_of(stayed))

@@ -45,7 +45,9 @@ SCHEMA = schema_of(
     ["id"],
 )
 DIRECTIONS = (("delta", "iceberg"), ("iceberg", "delta"))
-BY_BIGQUERY = (("iceberg", "bigquery"), ("bigquery", "delta"))
+BY_BIGQUERY = (
+    ("iceberg", "bigquery"), ("bigquery", "delta"), ("delta", "bigquery"), ("bigquery", "iceberg")
+)  # fmt: skip
 
 
 def in_the_long_run(ways: Sequence[tuple[str, str]], *, but: int = 0) -> list[ParameterSet]:

@@ -164,7 +164,7 @@ def undisturbed(root: Path, spark: SparkSession, keys: tuple[int, int]) -> list[
 
 
 @pytest.mark.timeout(1_200)
-@pytest.mark.parametrize(("held", "to"), DIRECTIONS)
+@pytest.mark.parametrize(("held", "to"), [*DIRECTIONS, *in_the_long_run(BY_BIGQUERY)])
 def test_two_runs_at_once(
     tmp_path: Path, request: pytest.FixtureRequest, spark: SparkSession, held: str, to: str
 ) -> None:
@@ -199,7 +199,7 @@ def test_two_runs_at_once(
 
 
 @pytest.mark.timeout(1_200)
-@pytest.mark.parametrize(("held", "to"), DIRECTIONS)
+@pytest.mark.parametrize(("held", "to"), [*DIRECTIONS, *in_the_long_run(BY_BIGQUERY)])
 def test_a_merge_under_way_does_not_end_in_the_old_table(
     tmp_path: Path, request: pytest.FixtureRequest, spark: SparkSession, held: str, to: str
 ) -> None:
@@ -414,7 +414,7 @@ def test_a_table_without_a_key(tmp_path: Path, spark: SparkSession) -> None:
     ("held", "to", "mode"),
     [
         pytest.param(*way, mode, marks=() if mode is Mode.CURRENT else pytest.mark.long)
-        for way in (("delta", "bigquery"), ("bigquery", "delta"))
+        for way in BY_BIGQUERY
         for mode in Mode
     ],
 )

@@ -28,7 +28,7 @@ from tideline.settings import Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FOLLOWED = (StepKind.ADD, StepKind.DROP, StepKind.RENAME, StepKind.WIDEN)
+FOLLOWED = (StepKind.ADD, StepKind.DROP, StepKind.RENAME, StepKind.WIDEN)
 HISTORIES = int(os.environ.get("PARITY_HISTORIES", "1"))
 _MANIFESTS = 4
 _EVENTS = 24
@@ -45,7 +45,7 @@ _EVENTS = 24
 @given(
     mode=st.sampled_from([Mode.HISTORY, Mode.SOFT_DELETES, Mode.CURRENT]),
     seed=st.integers(0, 2**32),
-    ignored=st.frozensets(st.sampled_from(_FOLLOWED)),
+    ignored=st.frozensets(st.sampled_from(FOLLOWED)),
     drop_columns=st.booleans(),
 )
 @example(mode=Mode.CURRENT, seed=1, ignored=frozenset(), drop_columns=True)
