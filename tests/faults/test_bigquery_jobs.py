@@ -224,7 +224,7 @@ def test_a_move_is_killed_at_its_requests_and_gone_on_with(
             assert answered(history.merge(spark)) == [("applied", None)]
         if not killed:
             break
-    assert nth > (7 if to == "bigquery" else 1), nth
+    assert nth > (4 if to == "bigquery" else 1), nth
     assert (table_format_of(former), table_format_of(url_of(history))) == (held, to)
     moved = rows_at(spark, url_of(history))
     stayed = history_in(tmp_path / "stayed", spark, "delta", keeps(Mode.HISTORY))
