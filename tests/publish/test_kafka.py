@@ -18,6 +18,7 @@ from tests.fixtures.parts import Row, Shaped, schema_of
 from tests.fixtures.publishing import BEGINNING, published
 from tests.publish.outputs import KafkaCase
 from tests.publish.rig import TABLES, Rig
+from tideline.contract.errors import Misconfigured
 from tideline.planner.publisher_status import PublisherState, PublisherStatus, publisher_statuses
 from tideline.settings import PublishSettings, load_settings
 from tideline.system import RealSystem
@@ -182,6 +183,17 @@ def test_a_broker_that_is_away_for_long_costs_no_memory(
     poll("it is published", rig.is_published, timeout_s=300)
     worker.terminate()
     assert len(output.events()) >= len(published(rig.history))
+
+
+def test_a_topic_that_kafka_takes_for_another_is_refused_by_name(kafka: KafkaServer) -> None:
+    case = KafkaCase(kafka, transactions=True)
+    settings = PublishSettings.model_validate(case.settings())
+    output = KafkaOutput(OutputContext("shop", "e", settings, RealSystem(), lambda _: True))
+    output.open(BEGINNING)
+    output.write([ChangeEvent(1, 0, "a.b_c", "c", 7, 0, b"{}", b"{}")])
+    with pytest.raises(Misconfigured, match=rf"makes no topic {case.prefix}\.a_b\.c"):
+        output.write([ChangeEvent(2, 0, "a_b.c", "c", 7, 0, b"{}", b"{}")])
+    output.close()
 
 
 def test_topics_are_asked_for_by_one_client(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,9 +68,12 @@ def pauses() -> Pauses:
 def opened(server: SearchServer, pauses: Pauses) -> Iterator[Callable[..., OpenSearchOutput]]:
     made = []
 
-    def make(position: ChainPosition = BEGINNING, **given: Any) -> OpenSearchOutput:
+    def make(
+        position: ChainPosition = BEGINNING, tables: Sequence[str] = ("*.*",), **given: Any
+    ) -> OpenSearchOutput:
         cluster = {"url": server.url, "timeout_s": 5, **given}
-        settings = PublishSettings.model_validate({"output": "opensearch", "opensearch": cluster})
+        chosen = {"output": "opensearch", "tables": tables, "opensearch": cluster}
+        settings = PublishSettings.model_validate(chosen)
         made.append(OpenSearchOutput(OutputContext("shop", "e", settings, RealSystem(), pauses)))
         made[-1].open(position)
         return made[-1]
@@ -120,18 +123,56 @@ def test_ids_come_from_keys(
 def test_indexes_are_named_by_their_tables(opened: Opened, server: SearchServer) -> None:
     """Names have no upper-case letters, and those of two tables differ."""
     output = opened()
-    for at, table in enumerate(("public.a", "public.A", 'public."a b"', "aggregates.customer"), 1):
+    tables = ("public.a", "public.A", 'public."a b"', "aggregates.customer", "a.b-c", "a-b.c")
+    for at, table in enumerate(tables, 1):
         publish(output, event(at, table=table))
-    publish(opened(index="all"), event(9, 5))
+    publish(opened(index="one", tables=["public.a"]), event(9, 5))
     assert {name for name in server.indexes if name != "tideline-publishers"} == {
         "shop-public-a",
         "shop-public-_x41_",
         "shop-public-a_x20_b",
         "shop-aggregates-customer",
-        "all",
+        "shop-a-b_x2d_c",
+        "shop-a_x2d_b-c",
+        "one",
     }
     with pytest.raises(Misconfigured, match="begin with a small letter"):
-        publish(opened(index="{table}"), event(1, table="public._a"))
+        publish(opened(index="{table}", tables=["public.*"]), event(1, table="public._a"))
+
+
+@pytest.mark.parametrize(
+    ("index", "given", "lacks"),
+    [
+        ("one", {"tables": ["public.a", "public.b"]}, "{table}"),
+        ("one", {"tables": ["public.*"]}, "{table}"),
+        ("x-{table}", {}, "{schema}"),
+        ("{table}", {"tables": ["a.t", "b.t"]}, "{schema}"),
+        ("{schema}", {"aggregates": ["customer", "order"]}, "{table}"),
+    ],
+)
+def test_an_index_of_several_tables_is_refused(
+    index: str, given: dict[str, Any], lacks: str
+) -> None:
+    """Their documents have the same ids, and a truncate would remove those of others."""
+    cluster = {"url": "https://host:9200", "index": index}
+    with pytest.raises(ValidationError, match=f"to several tables.*contain {lacks}"):
+        PublishSettings.model_validate({"output": "opensearch", "opensearch": cluster, **given})
+
+
+@pytest.mark.parametrize(
+    ("index", "given"),
+    [
+        ("one", {"tables": ["public.a"]}),
+        ("one", {"tables": ["public.a"], "exclude_tables": ["*.*_old"]}),
+        ("x-{table}", {"tables": ["public.a", "public.b*"]}),
+        ("{schema}", {"tables": ['tenant_1."t[1]"', 'tenant_2."t[1]"']}),
+        ("one", {"aggregates": ["customer"]}),
+        ("{table}", {"aggregates": ["customer", "order"]}),
+    ],
+)
+def test_an_index_that_is_of_one_table_is_taken(index: str, given: dict[str, Any]) -> None:
+    cluster = {"url": "https://host:9200", "index": index}
+    PublishSettings.model_validate({"output": "opensearch", "opensearch": cluster, **given})
 
 
 def test_what_is_not_taken_for_now_is_sent_again(

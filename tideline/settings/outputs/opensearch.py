@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tideline.settings.addresses import checked_port, is_loopback, split_url
 from tideline.settings.base import Count, Effect, MiB, Seconds, Section
+from tideline.settings.outputs.templates import Unambiguous
 from tideline.settings.secrets import known, secret_of
 
 _INDEX = r"^([a-z0-9._-]|\{pipeline\}|\{schema\}|\{table\})+$"
@@ -21,9 +22,12 @@ class OpenSearchSettings(Section):
 
     url: str | None = None
     """`https://host:9200`; `http://` only for this machine."""
-    index: Annotated[str, Field(pattern=_INDEX, max_length=200)] = "{pipeline}-{schema}-{table}"
-    """The index of a table, or aggregate (its schema is `aggregates`). A character of a name other
-    than a-z, 0-9, `_` and `-` is `_x`, its code in hex, and `_`."""
+    index: Annotated[str, Field(pattern=_INDEX, max_length=200), Unambiguous] = (
+        "{pipeline}-{schema}-{table}"
+    )
+    """The index of a table, or aggregate (its schema is `aggregates`); several never share one. A
+    character of a name other than a-z, 0-9 and `_` is `_x`, its code in hex, and `_`
+    ([PUBLISHING](PUBLISHING.md#names))."""
     marker_index: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,199}$")] = (
         "tideline-publishers"
     )
