@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from pydantic import ValidationError
 
 from devtools.services.search_stand_in import SearchServer, StandInIndex
 from tests.fixtures.certificates import make_authority, sign
+from tests.fixtures.publishing import BEGINNING, SkippedPauses
 from tests.publish.documents import Documents
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.publishing import ChainPosition
@@ -23,7 +23,6 @@ from tideline_publish.events import ChangeEvent
 from tideline_publish.outputs.base import OutputContext
 from tideline_publish.outputs.opensearch.output import OpenSearchOutput
 
-BEGINNING = ChainPosition("one", 0, 0)
 INDEX = "shop-public-a"
 
 
@@ -40,19 +39,6 @@ def event(
     return ChangeEvent(seq, 0, table, op, 7, 1_000, json.dumps(keys).encode(), raw)
 
 
-@dataclass
-class Pauses:
-    """Waits for nothing, and has how long it would have been."""
-
-    stop_after: int = 1_000
-    asked: list[float] = field(default_factory=list)
-
-    def __call__(self, seconds: float) -> bool:
-        if seconds:
-            self.asked.append(seconds)
-        return len(self.asked) < self.stop_after
-
-
 @pytest.fixture
 def server() -> Iterator[SearchServer]:
     with SearchServer() as server:
@@ -60,12 +46,9 @@ def server() -> Iterator[SearchServer]:
 
 
 @pytest.fixture
-def pauses() -> Pauses:
-    return Pauses()
-
-
-@pytest.fixture
-def opened(server: SearchServer, pauses: Pauses) -> Iterator[Callable[..., OpenSearchOutput]]:
+def opened(
+    server: SearchServer, pauses: SkippedPauses
+) -> Iterator[Callable[..., OpenSearchOutput]]:
     made = []
 
     def make(
@@ -176,7 +159,7 @@ def test_an_index_that_is_of_one_table_is_taken(index: str, given: dict[str, Any
 
 
 def test_what_is_not_taken_for_now_is_sent_again(
-    opened: Opened, server: SearchServer, pauses: Pauses
+    opened: Opened, server: SearchServer, pauses: SkippedPauses
 ) -> None:
     """Requests, and single items of one that was taken."""
     statuses = iter((429, 503, 0))
@@ -195,7 +178,7 @@ def test_what_is_not_taken_for_now_is_sent_again(
 
 
 def test_it_stops_while_nothing_is_taken(
-    opened: Opened, server: SearchServer, pauses: Pauses
+    opened: Opened, server: SearchServer, pauses: SkippedPauses
 ) -> None:
     output = opened()
     pauses.stop_after = 3
@@ -295,7 +278,7 @@ def test_a_user_and_a_key(opened: Opened, server: SearchServer, tmp_path: Path) 
         opened()
 
 
-def test_the_cluster_is_verified(tmp_path: Path, pauses: Pauses) -> None:
+def test_the_cluster_is_verified(tmp_path: Path, pauses: SkippedPauses) -> None:
     authority = make_authority(tmp_path)
     pem = tmp_path / "server.pem"
     pem.write_bytes(b"".join(sign(authority)))
