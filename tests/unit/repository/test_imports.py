@@ -114,6 +114,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.openlineage.sender": frozenset({"openlineage.client", "requests", "ssl"}),
     "tideline.store.answers": frozenset({"obstore.exceptions"}),
     "tideline.store.objects": frozenset({"obstore", "os", "pathlib", "stamina", "tempfile"}),
+    "tideline.store.part_file": frozenset({"numpy", "pyarrow", "pyarrow.parquet"}),
     "tideline.store.s3": frozenset({"obstore.store"}),
     "tideline.warehouse.delta.reader": frozenset({"deltalake"}),
     "tideline.warehouse.iceberg.jars": frozenset({"pathlib"}),
