@@ -171,6 +171,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_publish.outputs.parquet_files": frozenset({"os", "pathlib", "shutil"}),
     "tideline_publish.aggregates.state": frozenset({"pathlib", "sqlite3", "tempfile"}),
     "tideline_publish.outputs.dead_letters": frozenset({"os", "pathlib"}),
+    "tideline_publish.outputs.repeated": frozenset({"pathlib"}),
     "tideline_publish.http": frozenset({"email.utils", "pathlib", "ssl", "urllib3"}),
     "tideline_publish.outputs.opensearch.client": frozenset({"urllib3"}),
     "tideline_publish.outputs.webhook.client": frozenset({"urllib3"}),
