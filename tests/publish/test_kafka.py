@@ -216,6 +216,17 @@ def test_a_time_that_the_brokers_do_not_allow_is_named(tmp_path: Path, kafka: Ka
     assert "INVALID_TRANSACTION_TIMEOUT" in reason
 
 
+def test_a_topic_that_kafka_takes_for_another_is_refused_by_name(kafka: KafkaServer) -> None:
+    case = KafkaCase(kafka, transactions=True)
+    settings = PublishSettings.model_validate(case.settings())
+    output = KafkaOutput(OutputContext("shop", "e", settings, RealSystem(), lambda _: True))
+    output.open(BEGINNING)
+    output.write([ChangeEvent(1, 0, "a.b_c", "c", 7, 0, b"{}", b"{}")])
+    with pytest.raises(Misconfigured, match=rf"makes no topic {case.prefix}\.a_b\.c"):
+        output.write([ChangeEvent(2, 0, "a_b.c", "c", 7, 0, b"{}", b"{}")])
+    output.close()
+
+
 def test_topics_are_asked_for_by_one_client(
     kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tideline.contract.errors import Misconfigured
-from tideline.settings.publish import KafkaSettings
+from tideline.settings.outputs.kafka import KafkaSettings
 from tideline_publish.outputs.kafka.client import client_settings
 from tideline_publish.outputs.kafka.waiting import BrokerWait
 
@@ -54,6 +54,13 @@ class Topics:
         try:
             self._wait.await_(done)
         except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_EXCEPTION:
+                raise Misconfigured(
+                    f"Kafka makes no topic {topic.topic}: its name is not valid, or differs by ."
+                    " and _ alone from that of a topic that is there",
+                    hint="change kafka.topic or outbox.topic, or leave the table out"
+                    " (publish.….exclude_tables)",
+                ) from None
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
