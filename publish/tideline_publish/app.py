@@ -102,8 +102,11 @@ class _Program:
                 self._publish(until_idle_s)
                 break
             except Unavailable as error:
-                log.warning("publishing is interrupted; it is tried again", reason=str(error))
                 self._lead.reason = error.message
+                if self._stopping.is_set():
+                    log.warning("stops while publishing is interrupted", reason=str(error))
+                    break
+                log.warning("publishing is interrupted; it is tried again", reason=str(error))
             except (Misconfigured, CorruptData) as error:
                 self._lead.reason = error.message
                 with suppress(TidelineError):
@@ -114,6 +117,7 @@ class _Program:
             self._lead.append(self._logged())
             self._pause(pause_s)
             pause_s = min(pause_s * 2, _BACKOFF_S[1])
+        self._lead.reason = ""  # A signal has stopped it, and not what was in its way.
         self._lead.append(self._logged(), released=True)
         log.info("stopped", publisher=self._name, through_seq=self._logged().seq)
 
