@@ -25,6 +25,7 @@ from tideline_publish.outbox.letters import OutboxLetters
 from tideline_publish.outputs.base import OutputContext
 from tideline_publish.outputs.registry import OUTPUTS
 from tideline_publish.publisher import Publisher
+from tideline_publish.selection import uncaptured
 from tideline_publish.start import StartPlace
 
 _BACKOFF_S = (0.2, 5.0)
@@ -132,6 +133,11 @@ class _Program:
                 output=self._chosen.output,
                 from_seq=position.seq + 1,
             )
+            if nothing := uncaptured(self._chosen, self._chain):
+                log.warning(
+                    "no table that is captured is like these: see `tideline status`",
+                    tables=", ".join(nothing),
+                )
             put_aside = self._letters.open(position.seq)
             with closing(self._feed(position, put_aside)) as feed:
                 publisher = Publisher(
