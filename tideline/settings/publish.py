@@ -152,10 +152,10 @@ class PublishSettings(Section):
             raise ValueError('names no broker: set kafka.servers = ["host:9092"]')
         if self.output == "kinesis" and self.kinesis.stream is None:
             raise ValueError('names no stream: set kinesis.stream = "name"')
-        if self.output == "files" and (
-            self.files.folder is None or not self.files.folder.is_absolute()
-        ):
+        if self.output == "files" and self.files.folder is None:
             raise ValueError("names no folder: set files.folder to an absolute path")
+        if self.output == "files" and self.files.folder and not self.files.folder.is_absolute():
+            raise ValueError(f"files.folder is {str(self.files.folder)!r}: set an absolute path")
         if self.output == "kafka" and self.heartbeat_s > self.takeover_after_s / 2:
             raise ValueError(
                 "would be taken over while it waits for Kafka: heartbeat_s must be at most half of"

@@ -179,6 +179,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_publish.outputs.kafka.output": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kafka.positions": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kafka.topics": frozenset({"confluent_kafka"}),
+    "tideline_publish.outputs.kafka.trouble": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kafka.waiting": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kinesis.client": frozenset(
         {"botocore.config", "botocore.exceptions"}
