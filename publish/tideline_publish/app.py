@@ -168,8 +168,16 @@ class _Program:
 
     def _context(self) -> OutputContext:
         return OutputContext(
-            self._settings.pipeline, self._name, self._chosen, self._system, self._pause
+            self._settings.pipeline,
+            self._name,
+            self._chosen,
+            self._system,
+            self._pause,
+            self._waits,
         )
+
+    def _waits(self, reason: str) -> None:
+        self._lead.reason = reason
 
     def _pause(self, seconds: float) -> bool:
         """Wait, with heartbeats; return False when stopped."""

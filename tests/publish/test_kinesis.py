@@ -6,6 +6,7 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -241,6 +242,14 @@ def test_rows_keep_their_order_while_shards_are_split(
     found = by_key(server)
     assert {key: sorted(seqs) for key, seqs in found.items()} == found
     assert sum(map(len, found.values())) == 99
+
+
+def test_status_is_told_why_nothing_is_taken_for_now(opened: Opened, server: KinesisServer) -> None:
+    server.fault = lambda number, records: {0: THROTTLED} if number < 4 else {}
+    output, reasons = opened(), list[str]()
+    output._context = replace(output._context, waits=reasons.append)
+    publish(output, event(1))
+    assert reasons == [f"Kinesis took no event of the last requests: {THROTTLED}"] * 2
 
 
 def test_one_that_is_stopped_while_it_waits_says_so(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -291,9 +292,11 @@ def test_one_whose_endpoint_is_away_stays_the_active_one(
     after = rig.entry().number + 12  # Each 0.2 s; a second without one is a takeover.
     poll("it shows that it lives", lambda: rig.entry().number > after)
     assert rig.entry().writer == writer
+    poll("it shows why nothing is published", lambda: bool(rig.entry().reason))
+    assert re.fullmatch(r"until the endpoint took changes \d+-\d+: status 503", rig.entry().reason)
     server.answer = accept
     poll("it is published", rig.is_published)
-    assert rig.entry().writer == writer
+    assert (rig.entry().writer, rig.entry().reason) == (writer, "")
     for one in (second, first):
         one.terminate()
     rig.check()

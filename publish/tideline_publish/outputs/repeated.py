@@ -57,10 +57,13 @@ _Answer = TypeVar("_Answer", bound=RetriedAnswer)
 
 class Tries:
     """The pauses between tries of one thing, which grow up to ``pause_max_s``. ``taking``: who has
-    not taken what yet, as the log and the error of a publisher that stops have it."""
+    not taken what yet, as the log, and the error of a publisher that stops, have it. From the
+    second failure on status shows it, too."""
 
-    def __init__(self, pause: Callable[[float], bool], pause_max_s: float, taking: str) -> None:
-        self._pause = pause
+    def __init__(self, context: OutputContext, pause_max_s: float, taking: str) -> None:
+        self._pause = context.pause
+        self._waits = context.waits
+        self._failed_before = False
         self._pause_max_s = pause_max_s
         self._pause_s = PAUSE_MIN_S
         self._taking = taking
@@ -72,6 +75,9 @@ class Tries:
 
     def again(self, reason: str, retry_after_s: float = 0.0) -> None:
         """Wait before the next try, because of ``reason``; Unavailable when the publisher stops."""
+        if self._failed_before:
+            self._waits(f"until {self._taking}: {reason}")
+        self._failed_before = True
         given_s = max(self._pause_s, min(retry_after_s, _RETRY_AFTER_MAX_S))
         self._pause_s = min(self._pause_s * 2, self._pause_max_s)
         log.warning(
@@ -172,7 +178,7 @@ class RequestOutput(ABC, Generic[_Client, _Sent]):
         )
 
     def _tries(self, taking: str) -> Tries:
-        return Tries(self._context.pause, self._batches.pause_max_s, taking)
+        return Tries(self._context, self._batches.pause_max_s, taking)
 
     def _repeated(self, taking: str, once: Callable[[], tuple[_Answer, str]]) -> _Answer:
         """Return the answer to a request, which ``once`` makes, and says why it has to be repeated;
