@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,16 @@ def broker(tmp_path: Path) -> Iterator[KafkaServer]:
     """One of this test's own."""
     with KafkaServer(tmp_path / "broker") as server:
         yield server
+
+
+def test_a_broker_whose_second_port_was_taken_meanwhile_starts(tmp_path: Path) -> None:
+    """Under load a program that draws ports may be faster than Java is."""
+    server = KafkaServer(tmp_path / "broker")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", server._controller_port))
+        other.listen()
+        with server:
+            assert server.running
 
 
 def case_of(server: KafkaServer, transactions: bool = True, **kafka: object) -> KafkaCase:
