@@ -10,23 +10,20 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tideline.contract.errors import CorruptData
-from tideline.contract.manifest import Part, digest
-from tideline.contract.part import IMAGE, OP, OVERFLOW, SEQ, UNCHANGED, total
+from tideline.contract.manifest import Part
+from tideline.contract.part import IMAGE, OP, OVERFLOW, UNCHANGED, total
 from tideline.contract.schema import TableSchema
+from tideline.store.part_file import opened_part, other_rows, reading, sequences_of
 from tideline_capture.arrow_types import part_schema
 from tideline_capture.segments import ROW_GROUP_ROWS, fill, write_options
 
 _BATCH_ROWS = 1 << 14
 _ROW_GROUP_BYTES = 32 * 1024 * 1024
-_UNREADABLE = (pa.ArrowException, OSError, LookupError, ValueError, TypeError)
-"""The errors for bytes that are no Parquet file, or one without our columns."""
-_HINT = "restore the object from a copy of the store"
 
 
 class RollUpFile:
@@ -56,29 +53,22 @@ class RollUpFile:
         Raises CorruptData unless ``raw`` holds what the manifest says of it. Then nothing may be
         added any more.
         """
-        if digest(raw) != part.digest:
-            raise CorruptData(f"{part.key} has another digest than its manifest says", _HINT)
-        try:
-            counts, first_seq = self._add_rows(part, raw)
-        except _UNREADABLE as error:
-            kind = type(error).__name__
-            raise CorruptData(f"{part.key} cannot be read as Parquet: {kind}", _HINT) from error
+        file = opened_part(part, raw)
+        with reading(part):
+            counts, first_seq = self._add_rows(part, file)
         wanted = Counter({f"op {name}": count for name, count in part.operations.items()})
         wanted.update({UNCHANGED: part.unchanged_rows, OVERFLOW: part.overflow_rows})
         wanted.update({IMAGE: part.before_image_rows})
         if (counts, first_seq, self._last_seq) != (wanted, part.first_seq, part.last_seq):
-            raise CorruptData(f"{part.key} does not hold the rows that its manifest says", _HINT)
+            raise other_rows(part)
         self.parts.append(part)
 
-    def _add_rows(self, part: Part, raw: bytes) -> tuple[Counter[str], int | None]:
+    def _add_rows(self, part: Part, file: pq.ParquetFile) -> tuple[Counter[str], int | None]:
         """Append the rows; return their counts, and the first one's sequence."""
         counts: Counter[str] = Counter()
         first_seq = None
-        file = pq.ParquetFile(pa.BufferReader(raw))
         for batch in file.iter_batches(_BATCH_ROWS, use_threads=False):
-            sequences = batch.column(SEQ).to_numpy()
-            if sequences[0] <= self._last_seq or np.any(np.diff(sequences) <= 0):
-                raise CorruptData(f"the rows of {part.key} are not in order", _HINT)
+            sequences = sequences_of(part, batch, self._last_seq)
             first_seq = int(sequences[0]) if first_seq is None else first_seq
             self._last_seq = int(sequences[-1])
             counts.update(_counts(batch))

@@ -23,18 +23,19 @@ def pause(settings: Settings, name: str, *, paused: bool) -> None:
     if paused:
         say(f"{name} is paused behind sequence {seq}: parts behind it are kept until it goes on")
     else:
-        say(f"{name} goes on behind sequence {seq}, as soon as a worker runs")
+        say(f"{name} goes on behind sequence {seq}, by the worker that runs or is started")
 
 
 def move(settings: Settings, name: str, to: str) -> None:
     """Move the publisher, and say where to."""
     from tideline_publish import control
 
-    position = control.move(settings, name, to).position
-    say(
-        f"{name} goes on behind sequence {position.seq} (manifest {position.manifest_number}), as"
-        " soon as a worker runs"
-    )
+    entry = control.move(settings, name, to)
+    place = f"sequence {entry.position.seq} (manifest {entry.position.manifest_number})"
+    if entry.paused:
+        say(f"{name} is at {place}, and still paused: `tideline publish {name} --resume`")
+    else:
+        say(f"{name} goes on behind {place}, by the worker that runs or is started")
 
 
 def preview(settings: Settings, name: str) -> None:
@@ -42,6 +43,9 @@ def preview(settings: Settings, name: str) -> None:
     from tideline_publish import control
 
     found = control.preview(settings, name)
+    if found.uncaptured:
+        tables = ", ".join(found.uncaptured)
+        say(f"no table that is captured is like {tables}: `tideline status` lists them")
     if found.to_seq < found.from_seq:
         say(f"{name} has published all that is captured, to sequence {found.to_seq}")
         return

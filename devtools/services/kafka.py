@@ -14,7 +14,7 @@ from pathlib import Path
 
 from devtools.services.java import ensure_java
 from devtools.services.maven_jars import MavenJars
-from devtools.services.ports import LOOPBACK, free_port
+from devtools.services.ports import LOOPBACK, free_port, is_free
 from devtools.services.process import Child
 from devtools.services.server import LoopbackServer
 from tideline.contract.errors import Unavailable
@@ -49,6 +49,15 @@ class KafkaServer(LoopbackServer):
     def address(self) -> str:
         """Return the address, as clients have it."""
         return f"{LOOPBACK}:{self.port}"
+
+    def _launch(self, port: int) -> None:
+        try:
+            super()._launch(port)
+        except Unavailable:
+            if is_free(self._controller_port):
+                raise
+            self._controller_port = free_port()  # Another program took it in between.
+            super()._launch(port)
 
     def _new_child(self) -> Child:
         self._directory.mkdir(parents=True, exist_ok=True)

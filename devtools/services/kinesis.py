@@ -6,11 +6,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-LOOPBACK = "127.0.0.1"
+from devtools.services.http_service import HttpService, QuietHandler
+
 REGION = "eu-central-1"
 THROTTLED = "ProvisionedThroughputExceededException"
 
@@ -25,30 +24,24 @@ def none_fails(number: int, records: list[dict[str, Any]]) -> Mapping[int, str]:
     return {}
 
 
-class KinesisServer:
+class KinesisServer(HttpService):
     """The service, in this process. ``puts`` are the records of each request to put some."""
 
     def __init__(self) -> None:
+        super().__init__(_Handler)
         self.fault: Fault = none_fails
         self.before: Callable[[str], None] = lambda action: None
         self.puts: list[list[dict[str, Any]]] = []
         self._lock = threading.RLock()
-        self._server = ThreadingHTTPServer((LOOPBACK, 0), self._handler())
-        self._server.daemon_threads = True
-        self.url = f"http://{LOOPBACK}:{self._server.server_address[1]}"
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, name="kinesis", daemon=True).start()
-        return self
+    @property
+    def url(self) -> str:
+        return self.endpoint
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def answer(self, action: str, body: bytes) -> tuple[int, bytes]:
+        """Return status and body for a request; the status 0 is no answer."""
+        self.before(action)
+        return self._put(body) if action == "PutRecords" else self._moto(action, body)
 
     def call(self, action: str, **parameters: Any) -> Any:
         """Ask moto; data is Base64, as on the wire."""
@@ -112,8 +105,8 @@ class KinesisServer:
             status, _, answer = KinesisResponse.dispatch(request, url, request.headers)
         return int(status), answer.encode() if isinstance(answer, str) else bytes(answer)
 
-    def _put(self, body: bytes) -> tuple[int, bytes] | None:
-        """Put what does not fail; None for no answer."""
+    def _put(self, body: bytes) -> tuple[int, bytes]:
+        """Put what does not fail; the status 0 is no answer."""
         asked = json.loads(body)
         records = asked["Records"]
         with self._lock:
@@ -127,7 +120,7 @@ class KinesisServer:
                     "PutRecords", json.dumps({**asked, "Records": left}).encode()
                 )
         if unanswered:
-            return None
+            return 0, b""
         if status != 200 or not failed:
             return status, answer
         results = iter(json.loads(answer)["Records"])
@@ -137,28 +130,9 @@ class KinesisServer:
         ]
         return 200, json.dumps({"FailedRecordCount": len(failed), "Records": merged}).encode()
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        server = self
 
-        class KinesisHandler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                action = self.headers["X-Amz-Target"].partition(".")[2]
-                server.before(action)
-                found = server._put(body) if action == "PutRecords" else server._moto(action, body)
-                if found is None:
-                    self.close_connection = True
-                    return
-                status, answer = found
-                self.send_response(status)
-                self.send_header("Content-Type", "application/x-amz-json-1.1")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Nothing."""
-
-        return KinesisHandler
+class _Handler(QuietHandler):
+    def do_POST(self) -> None:
+        action = self.headers["X-Amz-Target"].partition(".")[2]
+        status, answer = self.server.service.answer(action, self.received_body())
+        self.respond(status, answer, {"Content-Type": "application/x-amz-json-1.1"})

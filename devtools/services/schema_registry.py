@@ -13,15 +13,12 @@ import json
 import ssl
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import unquote
 
 import fastavro
 
-from devtools.services.ports import LOOPBACK
+from devtools.services.http_service import HttpService, QuietHandler
 
 _TYPES = ("application/vnd.schemaregistry.v1+json", "application/json")
 _PROMOTIONS = {
@@ -39,58 +36,25 @@ def no_fault(number: int, path: str) -> int:
     return 0
 
 
-@dataclass
-class SchemaRegistryServer:
+class SchemaRegistryServer(HttpService):
     """The registry. ``fault`` is asked before each request with its number from 1 on and its path:
     it returns the status to answer with, 0 for none, -1 to close the connection. ``requests`` are
-    the paths that were asked for, in order."""
+    the paths that were asked for, in order. What was registered stays while it is stopped."""
 
-    compatibility: str = "BACKWARD"
-    login: tuple[str, str] | None = None
-    context: ssl.SSLContext | None = None
-    port: int = 0
-    fault: Callable[[int, str], int] = no_fault
-    requests: list[str] = field(default_factory=list)
-    subjects: dict[str, list[int]] = field(default_factory=dict)
-    schemas: dict[int, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        super().__init__(_Handler, context=context)
+        self.compatibility = "BACKWARD"
+        self.login: tuple[str, str] | None = None
+        self.fault: Callable[[int, str], int] = no_fault
+        self.requests: list[str] = []
+        self.subjects: dict[str, list[int]] = {}
+        self.schemas: dict[int, Any] = {}
         self._lock = threading.Lock()
-        self._server: ThreadingHTTPServer | None = None
 
     @property
     def url(self) -> str:
         """The url, as settings have it."""
-        return f"http{'' if self.context is None else 's'}://{LOOPBACK}:{self.port}"
-
-    def start(self) -> None:
-        """Listen: at the port that it had before, when it is started again."""
-        server = ThreadingHTTPServer((LOOPBACK, self.port), _handler(self))
-        server.daemon_threads = True
-        if self.context is not None:
-            server.socket = self.context.wrap_socket(server.socket, server_side=True)
-        self.port = server.server_address[1]
-        threading.Thread(target=server.serve_forever, name="schema registry", daemon=True).start()
-        self._server = server
-
-    def stop(self) -> None:
-        """Be away. What was registered stays."""
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+        return self.endpoint
 
     def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """Return status and document for a POST; status -1 is no answer."""
@@ -201,25 +165,9 @@ def _basic(user: str, password: str) -> str:
     return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
-def _handler(registry: SchemaRegistryServer) -> type[BaseHTTPRequestHandler]:
-    class RegistryHandler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            headers = {name.lower(): text for name, text in self.headers.items()}
-            status, document = registry.answer(self.path, headers, body)
-            if status < 0:
-                self.close_connection = True
-                return
-            raw = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", _TYPES[0])
-            self.send_header("Content-Length", str(len(raw)))
-            self.end_headers()
-            self.wfile.write(raw)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Nothing."""
-
-    return RegistryHandler
+class _Handler(QuietHandler):
+    def do_POST(self) -> None:
+        registry: SchemaRegistryServer = self.server.service
+        headers, body = self.received_headers(), self.received_body()
+        status, document = registry.answer(self.path, headers, body)
+        self.respond(max(status, 0), json.dumps(document).encode(), {"Content-Type": _TYPES[0]})

@@ -12,12 +12,11 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-LOOPBACK = "127.0.0.1"
+from devtools.services.http_service import HttpService, QuietHandler
+
 BULK = "/_bulk"
 Answer = tuple[int, Any]
 
@@ -50,10 +49,11 @@ ItemFault = Callable[[int, int], Answer | None]
 item's place); None: it is carried out."""
 
 
-class SearchServer:
+class SearchServer(HttpService):
     """The cluster. ``authorization``: what requests must bring."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        super().__init__(_Handler, context=context)
         self.indexes: dict[str, StandInIndex] = {}
         self.calls: list[ClusterCall] = []
         self.fault: Fault = lambda _: None
@@ -62,17 +62,10 @@ class SearchServer:
         self.bulk_bytes_max = 1 << 30
         self._bulks = 0
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer((LOOPBACK, 0), self._handler())
-        self._server.daemon_threads = True
-        self._scheme = "http"
-        if context is not None:
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-            self._scheme = "https"
-        self.port: int = self._server.server_address[1]
 
     @property
     def url(self) -> str:
-        return f"{self._scheme}://{LOOPBACK}:{self.port}"
+        return self.endpoint
 
     def sources(self, index: str) -> dict[str, dict[str, Any]]:
         """Return the documents of an index that a search finds, by id."""
@@ -84,20 +77,8 @@ class SearchServer:
         pair = base64.b64encode(f"{user}:{password}".encode()).decode()
         self.authorization = f"Basic {pair}"
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, name="search", daemon=True).start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _take(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Return status and document for a request; the status 0 is no answer."""
         parts = urlsplit(target)
         with self._lock:
             self._bulks += parts.path == BULK
@@ -185,36 +166,20 @@ class SearchServer:
             return (404 if before is None or before[1] is None else 200), None
         return (201 if before is None else 200), None
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        server = self
 
-        class SearchHandler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+class _Handler(QuietHandler):
+    def do_POST(self) -> None:
+        self._serve()
 
-            def do_POST(self) -> None:
-                self._serve()
+    def do_PUT(self) -> None:
+        self._serve()
 
-            def do_PUT(self) -> None:
-                self._serve()
+    def do_GET(self) -> None:
+        self._serve()
 
-            def do_GET(self) -> None:
-                self._serve()
-
-            def _serve(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                headers = {name.lower(): text for name, text in self.headers.items()}
-                status, answer = server._take(self.command, self.path, headers, body)
-                if status == 0:
-                    self.close_connection = True
-                    return
-                raw = b"" if answer is None else json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(raw)))
-                self.end_headers()
-                self.wfile.write(raw)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Nothing."""
-
-        return SearchHandler
+    def _serve(self) -> None:
+        cluster: SearchServer = self.server.service
+        headers, body = self.received_headers(), self.received_body()
+        status, document = cluster.answer(self.command, self.path, headers, body)
+        raw = b"" if document is None else json.dumps(document).encode()
+        self.respond(status, raw, {"Content-Type": "application/json"})

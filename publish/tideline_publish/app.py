@@ -25,6 +25,7 @@ from tideline_publish.outbox.letters import OutboxLetters
 from tideline_publish.outputs.base import OutputContext
 from tideline_publish.outputs.registry import OUTPUTS
 from tideline_publish.publisher import Publisher
+from tideline_publish.selection import uncaptured
 from tideline_publish.start import StartPlace
 
 _BACKOFF_S = (0.2, 5.0)
@@ -102,8 +103,11 @@ class _Program:
                 self._publish(until_idle_s)
                 break
             except Unavailable as error:
-                log.warning("publishing is interrupted; it is tried again", reason=str(error))
                 self._lead.reason = error.message
+                if self._stopping.is_set():
+                    log.warning("stops while publishing is interrupted", reason=str(error))
+                    break
+                log.warning("publishing is interrupted; it is tried again", reason=str(error))
             except (Misconfigured, CorruptData) as error:
                 self._lead.reason = error.message
                 with suppress(TidelineError):
@@ -114,6 +118,7 @@ class _Program:
             self._lead.append(self._logged())
             self._pause(pause_s)
             pause_s = min(pause_s * 2, _BACKOFF_S[1])
+        self._lead.reason = ""  # A signal has stopped it, and not what was in its way.
         self._lead.append(self._logged(), released=True)
         log.info("stopped", publisher=self._name, through_seq=self._logged().seq)
 
@@ -128,6 +133,11 @@ class _Program:
                 output=self._chosen.output,
                 from_seq=position.seq + 1,
             )
+            if nothing := uncaptured(self._chosen, self._chain):
+                log.warning(
+                    "no table that is captured is like these: see `tideline status`",
+                    tables=", ".join(nothing),
+                )
             put_aside = self._letters.open(position.seq)
             with closing(self._feed(position, put_aside)) as feed:
                 publisher = Publisher(
@@ -158,8 +168,16 @@ class _Program:
 
     def _context(self) -> OutputContext:
         return OutputContext(
-            self._settings.pipeline, self._name, self._chosen, self._system, self._pause
+            self._settings.pipeline,
+            self._name,
+            self._chosen,
+            self._system,
+            self._pause,
+            self._waits,
         )
+
+    def _waits(self, reason: str) -> None:
+        self._lead.reason = reason
 
     def _pause(self, seconds: float) -> bool:
         """Wait, with heartbeats; return False when stopped."""

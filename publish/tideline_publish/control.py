@@ -18,6 +18,7 @@ from tideline.store.publisher_log import PublisherLog
 from tideline.system import RealSystem, System
 from tideline_publish.events import ChangeEvent
 from tideline_publish.feeds import FeedContext, make_feed
+from tideline_publish.selection import uncaptured
 from tideline_publish.start import StartPlace
 
 _TRIES = 20
@@ -28,13 +29,14 @@ _TRIES = 20
 class Preview:
     """The events that a publisher would publish now: ``events`` by table and operation, ``largest``
     the bytes of a table's largest event. ``from_seq`` and ``to_seq``: the changes that were
-    read."""
+    read. ``uncaptured``: the publisher's tables of which none is captured."""
 
     from_seq: int
     to_seq: int
     events: Counter[tuple[str, str]] = field(default_factory=Counter)
     bytes: Counter[str] = field(default_factory=Counter)
     largest: dict[str, int] = field(default_factory=dict)
+    uncaptured: tuple[str, ...] = ()
 
 
 def pause(settings: Settings, name: str, *, paused: bool) -> PublisherEntry:
@@ -65,7 +67,7 @@ def preview(settings: Settings, name: str) -> Preview:
     position = StartPlace.parse(chosen.start).find(chain) if entry is None else entry.position
     put_aside = _passed_by if chosen.outbox.on_invalid == "dead_letter" else None
     context = FeedContext(settings, name, _unregistered(chosen), store, chain, RealSystem())
-    found = Preview(position.seq + 1, position.seq)
+    found = Preview(position.seq + 1, position.seq, uncaptured=uncaptured(chosen, chain))
     with closing(make_feed(context, position, put_aside)) as feed:
         for batch in feed.batches():
             for event in batch.events:

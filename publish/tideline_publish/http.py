@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
+import urllib3
 from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, SSLError
 
 from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
@@ -27,6 +28,16 @@ def tls_context(ca_file: Path | None, *, setting: str) -> ssl.SSLContext:
                 hint="correct it, and make the file readable for this user",
             ) from None
     return context
+
+
+def make_pool(timeout_s: float, ca_file: Path | None, *, setting: str) -> urllib3.PoolManager:
+    """Return a client of one connection that repeats nothing; otherwise as `tls_context`."""
+    return urllib3.PoolManager(
+        maxsize=1,
+        retries=False,
+        timeout=urllib3.Timeout(total=timeout_s),
+        ssl_context=tls_context(ca_file, setting=setting),
+    )
 
 
 def explained(error: HTTPError, place: str, *, setting: str) -> TidelineError:

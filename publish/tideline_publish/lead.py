@@ -129,7 +129,8 @@ class PublisherLead:
     def _passive(self, newest: PublisherEntry) -> None:
         if newest.paused and not (self.entry is not None and self.entry.paused):
             log.info(
-                "the publisher is paused; `tideline publish --resume` lets it go on",
+                f"the publisher is paused; `tideline publish {self._positions.publisher} --resume`"
+                " lets it go on",
                 publisher=self._positions.publisher,
             )
         elif self.entry is None and not newest.released:

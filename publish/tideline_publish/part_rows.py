@@ -7,21 +7,17 @@ transactions changed, whatever the manifest holds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tideline.contract.errors import CorruptData
-from tideline.contract.manifest import Part, digest
+from tideline.contract.manifest import Part
 from tideline.contract.part import SEQ
+from tideline.store.part_file import opened_part, other_rows, reading, sequences_of
 
 BATCH_ROWS = 1 << 14
-_UNREADABLE = (pa.ArrowException, OSError, LookupError, ValueError, TypeError)
-"""The errors for bytes that are no Parquet file, or one without our columns."""
-_RESTORE = "restore the object from a copy of the store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +69,6 @@ def rows_in_order(
         opened = [one for one in opened if not one.ended]
 
 
-@contextmanager
-def _reading(part: Part) -> Iterator[None]:
-    try:
-        yield
-    except _UNREADABLE as error:
-        kind = type(error).__name__
-        raise CorruptData(f"{part.key} cannot be read as Parquet: {kind}", _RESTORE) from error
-
-
 class _PartReader:
     """A part that is read batch by batch. ``next_seq``: of its next row; ``loaded_to``: of the last
     row that is in memory."""
@@ -95,16 +82,14 @@ class _PartReader:
                 hint="restore it; or, where retention removed it, have the publisher begin behind"
                 " it (docs/PUBLISHING.md#where-it-begins)",
             )
-        if digest(raw) != part.digest:
-            raise CorruptData(f"{part.key} has another digest than its manifest says", _RESTORE)
         self.part = part
         self.ended = False
         self.next_seq = self.loaded_to = 0
         self._rows = 0
         self._batch: pa.RecordBatch = None
         self._sequences: np.ndarray = np.empty(0, np.int64)
-        with _reading(part):
-            file = pq.ParquetFile(pa.BufferReader(raw))
+        file = opened_part(part, raw)
+        with reading(part):
             self._batches = file.iter_batches(BATCH_ROWS, use_threads=False)
         self._load()
 
@@ -121,20 +106,13 @@ class _PartReader:
         return taken
 
     def _load(self) -> None:
-        with _reading(self.part):
+        with reading(self.part):
             batch = next(self._batches, None)
-            if batch is None:
-                self._end()
-                return
-            self._batch, self._sequences = batch, batch.column(SEQ).to_numpy()
+        if batch is None:
+            if (self._rows, self.loaded_to) != (self.part.rows, self.part.last_seq):
+                raise other_rows(self.part)
+            self.ended = True
+            return
+        self._batch, self._sequences = batch, sequences_of(self.part, batch, self.loaded_to)
         self._rows += batch.num_rows
         self.next_seq, self.loaded_to = int(self._sequences[0]), int(self._sequences[-1])
-        if np.any(np.diff(self._sequences) <= 0):
-            raise CorruptData(f"the rows of {self.part.key} are not in order", _RESTORE)
-
-    def _end(self) -> None:
-        if (self._rows, self.loaded_to) != (self.part.rows, self.part.last_seq):
-            raise CorruptData(
-                f"{self.part.key} does not hold the rows that its manifest says", _RESTORE
-            )
-        self.ended = True

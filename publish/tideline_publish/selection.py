@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from tideline.contract.open_state import TableCondition
 from tideline.contract.patterns import matches
 from tideline.contract.schema import TableSchema, parse_table
 from tideline.settings import PublishSettings
+from tideline.store.chain import Chain
 
 
 class Selection:
@@ -30,3 +32,19 @@ class Selection:
             return schema.column_names
         wanted = {*chosen, *schema.key}
         return tuple(name for name in schema.column_names if name in wanted)
+
+
+def uncaptured(settings: PublishSettings, chain: Chain) -> tuple[str, ...]:
+    """Return the patterns of a publisher's tables and outbox that no captured table is like: a name
+    that is misspelt, or a table that is quarantined. Raises like the chain."""
+    tail = chain.tail()
+    known = {} if tail is None else chain.open_state(tail).tables
+    captured = [
+        parse_table(name)
+        for name, state in known.items()
+        if state.condition is not TableCondition.QUARANTINED
+    ]
+    patterns = () if settings.aggregates else settings.tables
+    if settings.outbox.table is not None:
+        patterns = (*patterns, settings.outbox.table)
+    return tuple(one for one in patterns if not any(matches(table, (one,)) for table in captured))

@@ -37,9 +37,11 @@ from tideline_spark.document_rows import documents
 from tideline_spark.formats.registry import open_target
 from tideline_spark.formats.state import RowCounts, TargetSnapshot
 from tideline_spark.formats.statements import RowClause, RowMerge, of_source, of_target
+from tideline_spark.local_parts import TARGET_BYTES_MAX
 from tideline_spark.modes import mode_named
 from tideline_spark.schemas import column as col
 from tideline_spark.schemas import quote
+from tideline_spark.session import SMALL
 from tideline_spark.working_columns import GONE
 
 BEFORE_WRITE = "before-write"
@@ -117,6 +119,10 @@ class AggregateRun:
 
     def _documents(self) -> DataFrame:
         members = self._table.members
+        targets = [open_target(self._session, member.target) for member in members.values()]
+        if sum(target.look().stored_bytes() for target in targets) <= TARGET_BYTES_MAX:
+            for setting, value in SMALL.items():
+                self._session.conf.set(setting, value)
         rows = {name: self._rows(name, member) for name, member in members.items()}
         schemas = {name: member.schema for name, member in members.items()}
         return documents(self._table.aggregate, rows, schemas)

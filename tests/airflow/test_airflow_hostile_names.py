@@ -134,12 +134,12 @@ def test_the_control_form_shows_names_as_code(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(("dag", "task", "field"), [
     ("repair", "ask", "tables"), ("verify", "read", "tables"), ("maintain", "maintain", "tables"),
-    ("rebuild", "rebuild", "table"),
+    ("rebuild", "rebuild", "table"), ("aggregate", "aggregate", "names"),
 ])  # fmt: skip
 def test_a_name_in_a_form_is_no_template(config: Path, dag: str, task: str, field: str) -> None:
     made = tideline_dags(str(config))[f"tideline_{dag}"]
     operator: Any = made.get_task(task)
-    given = TABLES if field == "tables" else None
+    given = None if field == "table" else TABLES
     for table in TABLES[:: 1 if given is None else len(TABLES)]:
         value = given or table
         params = dict.fromkeys(made.params) | {field: value}

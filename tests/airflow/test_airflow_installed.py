@@ -81,6 +81,6 @@ def test_airflow_finds_provider_plugin_and_dags(tmp_path: Path) -> None:
     assert Path(folder).is_relative_to(tmp_path / "airflow")
     parsed = run(PARSE, folder)
     assert parsed["errors"] == {}
-    assert len(parsed["dags"]) == 7  # type: ignore[arg-type]
+    assert len(parsed["dags"]) == 8  # type: ignore[arg-type]
     imported = run(IMPORT_ALL, "tideline_airflow", "tideline_dags")
     assert imported["modules"] > 25, imported  # type: ignore[operator]

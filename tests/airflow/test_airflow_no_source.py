@@ -31,6 +31,7 @@ from tideline.planner import verification
 from tideline.planner.verifying import Planned
 from tideline.settings import Settings
 from tideline_airflow import control
+from tideline_airflow.aggregate import AggregateOperator
 from tideline_airflow.compat import AirflowFailException, TaskDeferred
 from tideline_airflow.control import ControlOperator
 from tideline_airflow.dump import DumpOperator
@@ -159,6 +160,8 @@ def test_every_operator_runs_without_the_password(
     assert run(ResultOperator, "report", compared=compared)[TABLE]["proof"] == "equal"
     with pytest.raises((AirflowFailException, Misconfigured), match=TABLE):
         run(RebuildOperator, "rebuild", table=TABLE)  # There is no target yet.
+    with pytest.raises((AirflowFailException, Misconfigured), match="have no aggregates"):
+        run(AggregateOperator, "aggregate")
     assert run.ran == operators()
     assert source.visitors() == 0
 

@@ -11,6 +11,7 @@ import pytest
 from devtools.services.kafka import KafkaServer
 from devtools.services.kinesis import KinesisServer
 from devtools.services.search_stand_in import SearchServer
+from tests.fixtures.publishing import SkippedPauses
 from tests.publish.outputs import (
     FilesCase,
     KafkaCase,
@@ -63,6 +64,12 @@ def endpoint() -> Iterator[WebhookServer]:
     """An endpoint of webhooks."""
     with WebhookServer() as server:
         yield server
+
+
+@pytest.fixture
+def pauses() -> SkippedPauses:
+    """How an output waits: not at all."""
+    return SkippedPauses()
 
 
 @pytest.fixture(params=[*OUTPUTS, "opensearch"])

@@ -71,6 +71,14 @@ class Rig:
         worker = self.worker(IDLE_S)
         assert worker.wait() == 0, worker.output()
 
+    def publish_until_killed(self, point: str, count: int) -> None:
+        """Commit changes, and run a worker that kills itself when it reaches ``point`` so often."""
+        worker = self.worker(**{point: count})
+        while not worker.ended():
+            self.commit(1)
+            self.await_end(worker)
+        assert worker.wait() == -signal.SIGKILL, worker.output()
+
     def await_end(self, worker: WorkerProcess) -> None:
         """Return once ``worker`` has published everything, or is dead."""
         poll("it is published, or dead", lambda: worker.ended() or self.is_published())

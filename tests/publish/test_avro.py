@@ -4,7 +4,6 @@ the way of nothing but itself."""
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,11 +85,7 @@ def status_of(rig: Rig) -> PublisherStatus:
 def test_every_change_arrives_once_though_it_is_killed(tmp_path: Path, output: AvroCase) -> None:
     rig = Rig(tmp_path, output)
     for point in ("after_write", "after_settle"):
-        worker = rig.worker(**{point: 2})
-        while not worker.ended():
-            rig.commit(1)
-            rig.await_end(worker)
-        assert worker.wait() == -signal.SIGKILL, worker.output()
+        rig.publish_until_killed(point, 2)
     rig.commit(5)  # The last of them has a truncate.
     rig.publish()
     rig.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from devtools.services.kafka import KafkaServer
 from tests.fixtures.capture import WorkerProcess, poll
 from tests.fixtures.parts import Row, Shaped, schema_of
-from tests.fixtures.publishing import BEGINNING, published
+from tests.fixtures.publishing import BEGINNING, NAME, published
 from tests.publish.outputs import KafkaCase
 from tests.publish.rig import TABLES, Rig
 from tideline.contract.errors import Misconfigured
 from tideline.planner.publisher_status import PublisherState, PublisherStatus, publisher_statuses
 from tideline.settings import PublishSettings, load_settings
+from tideline.store.publisher_log import PublisherLog
 from tideline.system import RealSystem
 from tideline_publish.events import ChangeEvent
 from tideline_publish.outputs.base import OutputContext
@@ -37,6 +39,16 @@ def broker(tmp_path: Path) -> Iterator[KafkaServer]:
     """One of this test's own."""
     with KafkaServer(tmp_path / "broker") as server:
         yield server
+
+
+def test_a_broker_whose_second_port_was_taken_meanwhile_starts(tmp_path: Path) -> None:
+    """Under load a program that draws ports may be faster than Java is."""
+    server = KafkaServer(tmp_path / "broker")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", server._controller_port))
+        other.listen()
+        with server:
+            assert server.running
 
 
 def case_of(server: KafkaServer, transactions: bool = True, **kafka: object) -> KafkaCase:
@@ -147,6 +159,108 @@ def test_a_broker_that_is_away_is_waited_for_by_the_same_worker(
     rig.check()
 
 
+def test_a_worker_that_is_stopped_while_brokers_are_away_is_not_blocked(
+    tmp_path: Path, broker: KafkaServer
+) -> None:
+    rig = Rig(tmp_path, case_of(broker))
+    rig.commit(1)
+    broker.stop()
+    worker = rig.worker()
+    tried(worker, 2)
+    assert status_of(rig).state is PublisherState.WAITING
+    worker.terminate()
+    found = status_of(rig)
+    assert (found.state, found.reason) == (PublisherState.STOPPED, None)
+    broker.start()
+    rig.publish()
+    rig.check()
+
+
+@pytest.mark.parametrize("transactions", [True, False])
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_stop_waits_for_no_broker_that_is_away(
+    tmp_path: Path, broker: KafkaServer, transactions: bool, begun: bool
+) -> None:
+    """A supervisor kills what has not stopped by itself after some time."""
+    rig = Rig(tmp_path, case_of(broker, transactions, timeout_s=300))
+    worker = rig.worker() if begun else None
+    if begun:
+        rig.commit(1)
+        poll("it is published", rig.is_published)
+    broker.stop()
+    rig.commit(1)
+    worker = worker or rig.worker()
+    behind = rig.entry().number if begun else 0
+    poll("it waits, and is alive", lambda: status_number(rig) > behind + 5)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(20.0) == 0, worker.output()
+    assert status_of(rig).state is PublisherState.STOPPED
+    broker.start()
+    rig.publish()
+    rig.check()
+
+
+def status_number(rig: Rig) -> int:
+    """How many entries the log of positions has; 0 before there is one."""
+    settings = load_settings(rig.config)
+    newest = PublisherLog(rig.history.store, settings.pipeline, NAME).newest()
+    return 0 if newest is None else newest.number
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (
+            {"security_protocol": "ssl"},
+            ("SSL connection closed by peer", "kafka.security_protocol"),
+        ),
+        (
+            {"security_protocol": "sasl_plaintext", "user": "ada", "password": "canary"},
+            ("SASL SCRAM-SHA-512", "kafka.user"),
+        ),
+        ({"servers": ["127.0.0.1:1"]}, ("127.0.0.1:1 failed: Connection refused", "brokers run")),
+        ({"servers": ["nowhere.invalid:1"], "security_protocol": "ssl"}, ("resolve", "servers")),
+    ],
+)
+def test_why_brokers_are_not_reached_is_told(
+    tmp_path: Path, kafka: KafkaServer, settings: dict[str, Any], told: tuple[str, str]
+) -> None:
+    """Each is a mistake of somebody who sets a publisher up."""
+    rig = Rig(tmp_path, case_of(kafka, **settings))
+    rig.commit(1)
+    worker = rig.worker()
+    tried(worker, 1)
+    line = next(one for one in worker.output().splitlines() if "interrupted" in one)
+    poll("it waits", lambda: status_of(rig).state is PublisherState.WAITING)
+    worker.terminate()
+    assert all(text in line for text in told), line
+    assert "canary" not in worker.output()
+    assert "state " not in line  # The same text with each try.
+
+
+def test_a_password_that_is_refused_is_told_and_not_shown(tmp_path: Path) -> None:
+    users = 'username="broker" password="right" user_broker="right" user_ada="right"'
+    module = f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+    listener = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.plaintext.plain.sasl.jaas.config": module,
+    }
+    login = {"security_protocol": "sasl_plaintext", "sasl_mechanism": "PLAIN", "user": "ada"}
+    with KafkaServer(tmp_path / "broker", settings=listener) as server:
+        output = case_of(server, False, **login, password="canary")
+        rig = Rig(tmp_path, output)
+        rig.commit(1)
+        worker = rig.worker()
+        poll("it is told", lambda: "kafka.password_file" in worker.output())
+        assert status_of(rig).state is PublisherState.WAITING
+        assert "canary" not in worker.output()
+        worker.terminate()
+        output.more["password"] = "right"
+        rig.configure()
+        rig.publish()
+
+
 def tried(worker: WorkerProcess, times: int) -> None:
     """Return once it has begun again so often."""
 
@@ -214,6 +328,17 @@ def test_a_time_that_the_brokers_do_not_allow_is_named(tmp_path: Path, kafka: Ka
     rig = Rig(tmp_path, case_of(kafka, transaction_timeout_s=901))
     reason = blocked(rig)
     assert "INVALID_TRANSACTION_TIMEOUT" in reason
+
+
+def test_a_topic_that_kafka_takes_for_another_is_refused_by_name(kafka: KafkaServer) -> None:
+    case = KafkaCase(kafka, transactions=True)
+    settings = PublishSettings.model_validate(case.settings())
+    output = KafkaOutput(OutputContext("shop", "e", settings, RealSystem(), lambda _: True))
+    output.open(BEGINNING)
+    output.write([ChangeEvent(1, 0, "a.b_c", "c", 7, 0, b"{}", b"{}")])
+    with pytest.raises(Misconfigured, match=rf"makes no topic {case.prefix}\.a_b\.c"):
+        output.write([ChangeEvent(2, 0, "a_b.c", "c", 7, 0, b"{}", b"{}")])
+    output.close()
 
 
 def test_topics_are_asked_for_by_one_client(

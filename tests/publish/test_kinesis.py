@@ -6,12 +6,14 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from devtools.services.kinesis import REGION, THROTTLED, UNANSWERED, KinesisServer
+from tests.fixtures.publishing import BEGINNING, SkippedPauses
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.publishing import ChainPosition
 from tideline.settings import PublishSettings
@@ -20,7 +22,6 @@ from tideline_publish.events import ChangeEvent
 from tideline_publish.outputs.base import OutputContext
 from tideline_publish.outputs.kinesis.output import KinesisOutput
 
-BEGINNING = ChainPosition("one", 0, 0)
 STREAM = "events"
 CANARY = "canary-4f1c"
 
@@ -31,24 +32,6 @@ def event(seq: int, key: int = 1, size: int = 10, op: str = "u") -> ChangeEvent:
     return ChangeEvent(seq, 0, "public.a", op, 7, 1_700_000_000_000_001, own, value, "shop/part-9")
 
 
-class Pauses:
-    """Waits for nothing."""
-
-    def __init__(self) -> None:
-        self.asked: list[float] = []
-        self.stop_after = 100_000
-
-    def __call__(self, seconds: float) -> bool:
-        if seconds:
-            self.asked.append(seconds)
-        return len(self.asked) < self.stop_after
-
-
-@pytest.fixture
-def pauses() -> Pauses:
-    return Pauses()
-
-
 @pytest.fixture
 def server(kinesis: KinesisServer) -> Iterator[KinesisServer]:
     kinesis.call("CreateStream", StreamName=STREAM, ShardCount=3)
@@ -57,7 +40,7 @@ def server(kinesis: KinesisServer) -> Iterator[KinesisServer]:
 
 
 @pytest.fixture
-def opened(server: KinesisServer, pauses: Pauses) -> Iterator[Callable[..., KinesisOutput]]:
+def opened(server: KinesisServer, pauses: SkippedPauses) -> Iterator[Callable[..., KinesisOutput]]:
     made = []
 
     def make(**given: Any) -> KinesisOutput:
@@ -128,7 +111,7 @@ def test_no_request_has_two_records_of_one_row(opened: Opened, server: KinesisSe
 
 
 def test_what_failed_comes_first_after_a_pause_that_grows(
-    opened: Opened, server: KinesisServer, pauses: Pauses
+    opened: Opened, server: KinesisServer, pauses: SkippedPauses
 ) -> None:
     server.fault = lambda number, records: {0: THROTTLED} if number < 4 else {}
     publish(opened(), event(1, key=1), event(2, key=2), event(3, key=1))
@@ -261,8 +244,16 @@ def test_rows_keep_their_order_while_shards_are_split(
     assert sum(map(len, found.values())) == 99
 
 
+def test_status_is_told_why_nothing_is_taken_for_now(opened: Opened, server: KinesisServer) -> None:
+    server.fault = lambda number, records: {0: THROTTLED} if number < 4 else {}
+    output, reasons = opened(), list[str]()
+    output._context = replace(output._context, waits=reasons.append)
+    publish(output, event(1))
+    assert reasons == [f"Kinesis took no event of the last requests: {THROTTLED}"] * 2
+
+
 def test_one_that_is_stopped_while_it_waits_says_so(
-    opened: Opened, server: KinesisServer, pauses: Pauses
+    opened: Opened, server: KinesisServer, pauses: SkippedPauses
 ) -> None:
     pauses.stop_after = 2
     server.fault = lambda number, records: dict.fromkeys(range(len(records)), THROTTLED)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from pydantic import ValidationError
 
 from devtools.services.search_stand_in import SearchServer, StandInIndex
 from tests.fixtures.certificates import make_authority, sign
+from tests.fixtures.publishing import BEGINNING, SkippedPauses
 from tests.publish.documents import Documents
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.publishing import ChainPosition
@@ -23,7 +23,6 @@ from tideline_publish.events import ChangeEvent
 from tideline_publish.outputs.base import OutputContext
 from tideline_publish.outputs.opensearch.output import OpenSearchOutput
 
-BEGINNING = ChainPosition("one", 0, 0)
 INDEX = "shop-public-a"
 
 
@@ -40,19 +39,6 @@ def event(
     return ChangeEvent(seq, 0, table, op, 7, 1_000, json.dumps(keys).encode(), raw)
 
 
-@dataclass
-class Pauses:
-    """Waits for nothing, and has how long it would have been."""
-
-    stop_after: int = 1_000
-    asked: list[float] = field(default_factory=list)
-
-    def __call__(self, seconds: float) -> bool:
-        if seconds:
-            self.asked.append(seconds)
-        return len(self.asked) < self.stop_after
-
-
 @pytest.fixture
 def server() -> Iterator[SearchServer]:
     with SearchServer() as server:
@@ -60,17 +46,17 @@ def server() -> Iterator[SearchServer]:
 
 
 @pytest.fixture
-def pauses() -> Pauses:
-    return Pauses()
-
-
-@pytest.fixture
-def opened(server: SearchServer, pauses: Pauses) -> Iterator[Callable[..., OpenSearchOutput]]:
+def opened(
+    server: SearchServer, pauses: SkippedPauses
+) -> Iterator[Callable[..., OpenSearchOutput]]:
     made = []
 
-    def make(position: ChainPosition = BEGINNING, **given: Any) -> OpenSearchOutput:
+    def make(
+        position: ChainPosition = BEGINNING, tables: Sequence[str] = ("*.*",), **given: Any
+    ) -> OpenSearchOutput:
         cluster = {"url": server.url, "timeout_s": 5, **given}
-        settings = PublishSettings.model_validate({"output": "opensearch", "opensearch": cluster})
+        chosen = {"output": "opensearch", "tables": tables, "opensearch": cluster}
+        settings = PublishSettings.model_validate(chosen)
         made.append(OpenSearchOutput(OutputContext("shop", "e", settings, RealSystem(), pauses)))
         made[-1].open(position)
         return made[-1]
@@ -120,22 +106,60 @@ def test_ids_come_from_keys(
 def test_indexes_are_named_by_their_tables(opened: Opened, server: SearchServer) -> None:
     """Names have no upper-case letters, and those of two tables differ."""
     output = opened()
-    for at, table in enumerate(("public.a", "public.A", 'public."a b"', "aggregates.customer"), 1):
+    tables = ("public.a", "public.A", 'public."a b"', "aggregates.customer", "a.b-c", "a-b.c")
+    for at, table in enumerate(tables, 1):
         publish(output, event(at, table=table))
-    publish(opened(index="all"), event(9, 5))
+    publish(opened(index="one", tables=["public.a"]), event(9, 5))
     assert {name for name in server.indexes if name != "tideline-publishers"} == {
         "shop-public-a",
         "shop-public-_x41_",
         "shop-public-a_x20_b",
         "shop-aggregates-customer",
-        "all",
+        "shop-a-b_x2d_c",
+        "shop-a_x2d_b-c",
+        "one",
     }
     with pytest.raises(Misconfigured, match="begin with a small letter"):
-        publish(opened(index="{table}"), event(1, table="public._a"))
+        publish(opened(index="{table}", tables=["public.*"]), event(1, table="public._a"))
+
+
+@pytest.mark.parametrize(
+    ("index", "given", "lacks"),
+    [
+        ("one", {"tables": ["public.a", "public.b"]}, "{table}"),
+        ("one", {"tables": ["public.*"]}, "{table}"),
+        ("x-{table}", {}, "{schema}"),
+        ("{table}", {"tables": ["a.t", "b.t"]}, "{schema}"),
+        ("{schema}", {"aggregates": ["customer", "order"]}, "{table}"),
+    ],
+)
+def test_an_index_of_several_tables_is_refused(
+    index: str, given: dict[str, Any], lacks: str
+) -> None:
+    """Their documents have the same ids, and a truncate would remove those of others."""
+    cluster = {"url": "https://host:9200", "index": index}
+    with pytest.raises(ValidationError, match=f"to several tables.*contain {lacks}"):
+        PublishSettings.model_validate({"output": "opensearch", "opensearch": cluster, **given})
+
+
+@pytest.mark.parametrize(
+    ("index", "given"),
+    [
+        ("one", {"tables": ["public.a"]}),
+        ("one", {"tables": ["public.a"], "exclude_tables": ["*.*_old"]}),
+        ("x-{table}", {"tables": ["public.a", "public.b*"]}),
+        ("{schema}", {"tables": ['tenant_1."t[1]"', 'tenant_2."t[1]"']}),
+        ("one", {"aggregates": ["customer"]}),
+        ("{table}", {"aggregates": ["customer", "order"]}),
+    ],
+)
+def test_an_index_that_is_of_one_table_is_taken(index: str, given: dict[str, Any]) -> None:
+    cluster = {"url": "https://host:9200", "index": index}
+    PublishSettings.model_validate({"output": "opensearch", "opensearch": cluster, **given})
 
 
 def test_what_is_not_taken_for_now_is_sent_again(
-    opened: Opened, server: SearchServer, pauses: Pauses
+    opened: Opened, server: SearchServer, pauses: SkippedPauses
 ) -> None:
     """Requests, and single items of one that was taken."""
     statuses = iter((429, 503, 0))
@@ -154,7 +178,7 @@ def test_what_is_not_taken_for_now_is_sent_again(
 
 
 def test_it_stops_while_nothing_is_taken(
-    opened: Opened, server: SearchServer, pauses: Pauses
+    opened: Opened, server: SearchServer, pauses: SkippedPauses
 ) -> None:
     output = opened()
     pauses.stop_after = 3
@@ -254,7 +278,7 @@ def test_a_user_and_a_key(opened: Opened, server: SearchServer, tmp_path: Path) 
         opened()
 
 
-def test_the_cluster_is_verified(tmp_path: Path, pauses: Pauses) -> None:
+def test_the_cluster_is_verified(tmp_path: Path, pauses: SkippedPauses) -> None:
     authority = make_authority(tmp_path)
     pem = tmp_path / "server.pem"
     pem.write_bytes(b"".join(sign(authority)))

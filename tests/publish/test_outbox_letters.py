@@ -4,7 +4,6 @@ the publisher stops at the first, and leaves out nothing once it has dead letter
 from __future__ import annotations
 
 import json
-import signal
 import stat
 import tomllib
 from pathlib import Path
@@ -60,11 +59,7 @@ def test_each_is_in_the_dead_letters_once_whenever_the_publisher_is_killed(
     folder = tmp_path / "letters"
     rig = LettersRig(tmp_path, on_invalid="dead_letter", dead_letter_folder=str(folder))
     for count in (1, 2):
-        worker = rig.worker(**{point: count})
-        while not worker.ended():
-            rig.commit(1)
-            rig.await_end(worker)
-        assert worker.wait() == -signal.SIGKILL, worker.output()
+        rig.publish_until_killed(point, count)
     rig.publish()
     rig.check()
     found = letters(folder)

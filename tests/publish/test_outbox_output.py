@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from itertools import groupby
 from pathlib import Path
 
@@ -109,11 +108,7 @@ def test_an_outbox_and_tables_arrive_each_in_its_form(rig: OutboxRig) -> None:
 @pytest.mark.parametrize("point", ["after_write", "after_settle", "after_log"])
 def test_a_publisher_that_is_killed_loses_nothing_of_an_outbox(rig: OutboxRig, point: str) -> None:
     for count in (1, 2):
-        worker = rig.worker(**{point: count})
-        while not worker.ended():
-            rig.commit(1)
-            rig.await_end(worker)
-        assert worker.wait() == -signal.SIGKILL, worker.output()
+        rig.publish_until_killed(point, count)
     rig.publish()
     rig.check()
 

@@ -52,11 +52,7 @@ def test_an_empty_chain_is_waited_for_and_followed(rig: Rig) -> None:
 @pytest.mark.parametrize("point", ["after_write", "after_settle", "after_log"])
 def test_one_that_is_killed_loses_nothing(rig: Rig, point: str) -> None:
     for count in (1, 2):
-        worker = rig.worker(**{point: count})
-        while not worker.ended():
-            rig.commit(1)
-            rig.await_end(worker)
-        assert worker.wait() == -signal.SIGKILL, worker.output()
+        rig.publish_until_killed(point, count)
     rig.publish()
     rig.check()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from tests.fixtures.capture import poll
 from tests.fixtures.certificates import make_authority, sign
+from tests.fixtures.publishing import BEGINNING, SkippedPauses
 from tests.publish.outputs import WebhookCase
 from tests.publish.rig import Rig
 from tests.support.webhook_server import SECRET, Received, WebhookServer, accept
@@ -27,7 +28,6 @@ from tideline_publish.events import ChangeEvent
 from tideline_publish.outputs.base import OutputContext
 from tideline_publish.outputs.webhook.output import WebhookOutput
 
-BEGINNING = ChainPosition("one", 0, 0)
 Answer = tuple[int, Mapping[str, str]]
 
 
@@ -40,19 +40,6 @@ def at(seq: int) -> ChainPosition:
     return ChainPosition("one", seq, seq)
 
 
-@dataclass
-class Pauses:
-    """Waits for nothing, and has how long it would have been."""
-
-    stop_after: int = 1_000
-    asked: list[float] = field(default_factory=list)
-
-    def __call__(self, seconds: float) -> bool:
-        if seconds:
-            self.asked.append(seconds)
-        return len(self.asked) < self.stop_after
-
-
 @pytest.fixture
 def server() -> Iterator[WebhookServer]:
     with WebhookServer() as server:
@@ -60,12 +47,7 @@ def server() -> Iterator[WebhookServer]:
 
 
 @pytest.fixture
-def pauses() -> Pauses:
-    return Pauses()
-
-
-@pytest.fixture
-def opened(server: WebhookServer, pauses: Pauses) -> Iterator[Callable[..., WebhookOutput]]:
+def opened(server: WebhookServer, pauses: SkippedPauses) -> Iterator[Callable[..., WebhookOutput]]:
     made = []
 
     def make(position: ChainPosition = BEGINNING, **given: Any) -> WebhookOutput:
@@ -130,7 +112,7 @@ def test_batches_are_cut_by_number_and_size(opened: Opened, server: WebhookServe
 
 @pytest.mark.parametrize("status", [0, 408, 425, 429, 500, 503])
 def test_what_passes_is_sent_again_as_it_was(
-    opened: Opened, server: WebhookServer, pauses: Pauses, status: int
+    opened: Opened, server: WebhookServer, pauses: SkippedPauses, status: int
 ) -> None:
     server.answer = lambda number, _: (status if number < 4 else 200, {})
     publish(opened(), event(1), event(2))
@@ -141,7 +123,7 @@ def test_what_passes_is_sent_again_as_it_was(
 
 
 def test_pauses_grow_to_a_limit_and_the_endpoint_may_ask_for_longer(
-    opened: Opened, server: WebhookServer, pauses: Pauses
+    opened: Opened, server: WebhookServer, pauses: SkippedPauses
 ) -> None:
     later = {2: {"Retry-After": "120"}, 3: {"Retry-After": "99999"}, 4: {"Retry-After": "soon"}}
     server.answer = lambda number, _: (503 if number < 7 else 200, later.get(number, {}))
@@ -149,7 +131,9 @@ def test_pauses_grow_to_a_limit_and_the_endpoint_may_ask_for_longer(
     assert pauses.asked == [0.5, 120.0, 3_600.0, 3.0, 3.0, 3.0]
 
 
-def test_a_time_to_try_again_counts(opened: Opened, server: WebhookServer, pauses: Pauses) -> None:
+def test_a_time_to_try_again_counts(
+    opened: Opened, server: WebhookServer, pauses: SkippedPauses
+) -> None:
     late = {"Retry-After": "Fri, 31 Dec 2100 23:59:59 GMT"}
     server.answer = lambda number, _: (429 if number == 1 else 200, late)
     publish(opened(), event(1))
@@ -157,7 +141,7 @@ def test_a_time_to_try_again_counts(opened: Opened, server: WebhookServer, pause
 
 
 def test_one_that_is_stopped_while_it_waits_has_settled_nothing(
-    opened: Opened, server: WebhookServer, pauses: Pauses
+    opened: Opened, server: WebhookServer, pauses: SkippedPauses
 ) -> None:
     pauses.stop_after = 2
     server.answer = lambda *_: (503, {})
@@ -264,7 +248,7 @@ def test_what_is_about_the_endpoint_puts_nothing_aside(
     assert output.dead_letters == 0
 
 
-def test_the_endpoint_is_verified(opened: Opened, pauses: Pauses, tmp_path: Path) -> None:
+def test_the_endpoint_is_verified(opened: Opened, pauses: SkippedPauses, tmp_path: Path) -> None:
     authority = make_authority(tmp_path)
     certificate, key = sign(authority, "127.0.0.1")
     file = tmp_path / "server.pem"
@@ -272,7 +256,7 @@ def test_the_endpoint_is_verified(opened: Opened, pauses: Pauses, tmp_path: Path
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file)
     with WebhookServer(context=context) as server:
-        url = server.url.replace("http", "https", 1)
+        url = server.url
         with pytest.raises(Misconfigured, match="is not verified"):
             publish(opened(url=url), event(1))
         publish(opened(url=url, ca_file=authority.file), event(1))
@@ -280,7 +264,7 @@ def test_the_endpoint_is_verified(opened: Opened, pauses: Pauses, tmp_path: Path
 
 
 def test_no_error_and_no_log_shows_secret_or_path(
-    opened: Opened, server: WebhookServer, pauses: Pauses, capsys: pytest.CaptureFixture[str]
+    opened: Opened, server: WebhookServer, pauses: SkippedPauses, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pauses.stop_after = 2
     server.answer = lambda *_: (503, {})
@@ -308,9 +292,11 @@ def test_one_whose_endpoint_is_away_stays_the_active_one(
     after = rig.entry().number + 12  # Each 0.2 s; a second without one is a takeover.
     poll("it shows that it lives", lambda: rig.entry().number > after)
     assert rig.entry().writer == writer
+    poll("it shows why nothing is published", lambda: bool(rig.entry().reason))
+    assert re.fullmatch(r"until the endpoint took changes \d+-\d+: status 503", rig.entry().reason)
     server.answer = accept
     poll("it is published", rig.is_published)
-    assert rig.entry().writer == writer
+    assert (rig.entry().writer, rig.entry().reason) == (writer, "")
     for one in (second, first):
         one.terminate()
     rig.check()

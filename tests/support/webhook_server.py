@@ -10,11 +10,10 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-LOOPBACK = "127.0.0.1"
+from devtools.services.http_service import HttpService, QuietHandler
+
 SECRET = "a secret of tests"
 
 
@@ -54,22 +53,18 @@ def accept(number: int, events: list[dict[str, Any]]) -> tuple[int, Mapping[str,
     return 200, {}
 
 
-class WebhookServer:
+class WebhookServer(HttpService):
     """The server. ``received`` are all requests, in order."""
 
     def __init__(self, answer: Answerer = accept, context: ssl.SSLContext | None = None) -> None:
+        super().__init__(_Handler, context=context)
         self.answer = answer
         self.received: list[Received] = []
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer((LOOPBACK, 0), self._handler())
-        self._server.daemon_threads = True
-        if context is not None:
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.port: int = self._server.server_address[1]
 
     @property
     def url(self) -> str:
-        return f"http://{LOOPBACK}:{self.port}/events"
+        return f"{self.endpoint}/events"
 
     def taken(self) -> list[dict[str, Any]]:
         """The events of the requests that it took, by their keys: of one that was not answered, and
@@ -80,45 +75,16 @@ class WebhookServer:
         assert all(found[one.id] == one.events() for one in requests)
         return [event for events in found.values() for event in events]
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, name="webhooks", daemon=True).start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _take(self, headers: Mapping[str, str], body: bytes) -> tuple[int, Mapping[str, str]]:
+    def take(self, headers: Mapping[str, str], body: bytes) -> tuple[int, Mapping[str, str]]:
+        """Return status and headers for a request; the status 0 is no answer."""
         with self._lock:
             found = Received(headers, body, 0)
             status, more = self.answer(len(self.received) + 1, found.events())
             self.received.append(Received(headers, body, status))
         return status, more
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        server = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                headers = {name.lower(): text for name, text in self.headers.items()}
-                status, more = server._take(headers, body)
-                if status == 0:
-                    self.close_connection = True
-                    return
-                self.send_response(status)
-                for name, text in {"Content-Length": "0", **more}.items():
-                    self.send_header(name, text)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Nothing."""
-
-        return Handler
+class _Handler(QuietHandler):
+    def do_POST(self) -> None:
+        status, headers = self.server.service.take(self.received_headers(), self.received_body())
+        self.respond(status, headers=headers)

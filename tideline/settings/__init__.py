@@ -337,4 +337,6 @@ def _reason(item: Any) -> str:
         return "no such key" if near is None else f"no such key; did you mean {near}?"
     if item["type"] == "missing":
         return "must be given"
+    if item["type"] == "tuple_type":
+        return "must be a list: [...]"
     return str(item["msg"]).removeprefix("Value error, ")

@@ -47,6 +47,22 @@ def checked_port(parts: SplitResult) -> int | None:
     return port
 
 
+def check_https(url: str, form: str, *, of: str, access: str, alone: bool = False) -> None:
+    """Raise ValueError, without any part of ``url``, unless it is an address of ``form``: with a
+    host, without credentials (``access`` says what has them), and with TLS unless it is ``of``
+    some server on this machine; ``alone``: nothing is behind its path."""
+    parts = split_url(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"must be {form}")
+    checked_port(parts)
+    if "@" in parts.netloc:
+        raise ValueError(f"must not hold credentials: {access}")
+    if alone and (parts.query or parts.fragment):
+        raise ValueError(f"must be {form}, with nothing behind the path")
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        raise ValueError(f"must be https://, except for {of} on this machine")
+
+
 def query_of(parts: SplitResult) -> Mapping[str, str]:
     """Return what is behind the ``?``, by key; ValueError for a key that is there twice."""
     found = parse_qsl(parts.query, keep_blank_values=True)

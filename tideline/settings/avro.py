@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, field_validator
 
-from tideline.settings.addresses import checked_port, is_loopback, split_url
+from tideline.settings.addresses import check_https
 from tideline.settings.base import Effect, Section
 from tideline.settings.secrets import known, secret_of
 
@@ -43,16 +43,8 @@ class AvroSettings(Section):
     def _known_address(cls, url: str | None) -> str | None:
         if url is None:
             return None
-        parts = split_url(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("must be https://host/path")
-        checked_port(parts)
-        if "@" in parts.netloc:
-            raise ValueError("must not hold credentials: set avro.user and avro.password_file")
-        if parts.query or parts.fragment:
-            raise ValueError("must be https://host/path, with nothing behind the path")
-        if parts.scheme == "http" and not is_loopback(parts.hostname):
-            raise ValueError("must be https://, except for a registry on this machine")
+        access = "set avro.user and avro.password_file"
+        check_https(url, "https://host/path", of="a registry", access=access, alone=True)
         return url.rstrip("/")
 
     def secret(self) -> str | None:

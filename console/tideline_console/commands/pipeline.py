@@ -54,7 +54,7 @@ def capture(
 
 
 def publish(
-    name: Annotated[str, typer.Argument(help="A publisher: a section [publish.NAME].")],
+    name: Annotated[str, typer.Argument(help="A publisher: NAME of a section publish.NAME.")],
     config: Config = None,
     until_idle: Annotated[
         float | None,
@@ -84,6 +84,8 @@ def publish(
     ] = None,
 ) -> None:
     """Publish the chain's changes as events until SIGTERM, SIGINT or SIGHUP."""
+    if (pause is not None) + (move_to is not None) + dry_run > 1:
+        raise typer.BadParameter("--dry-run, --pause, --resume and --move-to: one at a time")
     settings = settings_at(config)
     from tideline_console import publish
 

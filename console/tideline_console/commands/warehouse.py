@@ -58,7 +58,7 @@ def maintain(tables: Tables = None, config: Config = None) -> None:
 def aggregate(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Aggregates in the settings; none: all.", metavar="[NAME]..."),
+        typer.Argument(help="Aggregates in the settings; none: all.", metavar="NAME…"),
     ] = None,
     config: Config = None,
 ) -> None:

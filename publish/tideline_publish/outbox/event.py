@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tideline.contract.errors import Misconfigured
 from tideline.settings.outbox import OutboxSettings
 from tideline_publish.events import ChangeEvent, Headers
+from tideline_publish.names import coded
 
 TOPIC_CHARACTERS_MAX = 249
 """Kafka's limit of a topic's name."""
 OWN_HEADERS = ("id", "type", "time")
 """The headers of every event, before those of extra columns; outputs add `SEQUENCE_HEADER`."""
 SEQUENCE_HEADER = "tl_seq"
-_OTHER = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class InvalidEvent(Exception):
@@ -120,7 +119,7 @@ class EventMaker:
     def _route(self, aggregate_type: bytes) -> str:
         text = aggregate_type.decode("utf-8", "surrogateescape")
         name = self._settings.topic.format(
-            pipeline=self._pipeline, type=_OTHER.sub(lambda found: f"_x{ord(found[0]):x}_", text)
+            pipeline=self._pipeline, type=coded(text, "A-Za-z0-9._-")
         )
         if len(name) > TOPIC_CHARACTERS_MAX or name in (".", ".."):
             raise InvalidEvent(f"{self._settings.aggregate_type} makes no topic's name")

@@ -27,7 +27,9 @@ class OutputContext:
 
     ``pause`` waits for so many seconds, or none, and returns False when the publisher is to stop.
     The worker stays the active one meanwhile: an output calls it between requests that may take
-    seconds, and between tries. Raises Fenced where another worker took over.
+    seconds, and between tries. Raises Fenced where another worker took over. ``waits``
+    takes the reason for which nothing is taken at present: status shows it until events are
+    settled.
     """
 
     pipeline: str
@@ -35,6 +37,7 @@ class OutputContext:
     settings: PublishSettings
     system: System
     pause: Callable[[float], bool]
+    waits: Callable[[str], None] = lambda reason: None
 
 
 class Output(Protocol):

@@ -1,15 +1,14 @@
-"""The names that tables have at outputs: of topics, streams and folders."""
+"""The names that tables have at outputs: of topics, streams, indexes and folders."""
 
 from __future__ import annotations
 
-import re
-
 from tideline.contract.errors import Misconfigured
 from tideline.contract.schema import TableId
+from tideline.settings.outputs.templates import separator_of
+from tideline_publish.names import coded
 
-_OTHER = re.compile(r"[^A-Za-z0-9_-]")
+_WORD, _WORD_IN_LOWER = "A-Za-z0-9_", "a-z0-9_"
 """A dot is written as its code, too: one in a name must not look like one of the template."""
-_OTHER_IN_LOWER = re.compile(r"[^a-z0-9_-]")
 _TOPIC_CHARS_MAX = 249
 
 
@@ -23,13 +22,15 @@ def name_of(
     lower: bool = False,
 ) -> str:
     """Return the name that ``template``, of a ``setting``, gives ``table``; with ``lower``, one
-    without upper-case letters. Raises Misconfigured for one of more than ``chars_max``
-    characters."""
-    other = _OTHER_IN_LOWER if lower else _OTHER
+    without upper-case letters. No other table has it, if the template has schema and table. Raises
+    Misconfigured for one of more than ``chars_max`` characters."""
+    word = _WORD_IN_LOWER if lower else _WORD
+    # Where it tells schema and table apart, it must not be in them.
+    kept = word if separator_of(template) == "-" else f"{word}-"
     name = template.format(
-        pipeline=_encoded(pipeline, other),
-        schema=_encoded(table.schema, other),
-        table=_encoded(table.name, other),
+        pipeline=coded(pipeline, f"{word}-"),
+        schema=coded(table.schema, kept),
+        table=coded(table.name, kept),
     )
     if len(name) > chars_max:
         raise Misconfigured(
@@ -47,8 +48,4 @@ def topic_of(template: str, pipeline: str, table: TableId) -> str:
 
 def encoded_name(name: str) -> str:
     """Return ``name`` in letters, digits, ``_`` and ``-``, with the codes of all others."""
-    return _encoded(name, _OTHER)
-
-
-def _encoded(name: str, other: re.Pattern[str]) -> str:
-    return other.sub(lambda found: f"_x{ord(found[0]):x}_", name)
+    return coded(name, f"{_WORD}-")

@@ -281,3 +281,18 @@ def test_what_excludes_each_other(tmp_path: Path) -> None:
     path.write_text("1\n")
     with pytest.raises(Misconfigured, match="exactly one table"):
         make_request(["public.a", "public.b"], keys=path)
+
+
+def test_help_shows_the_names_of_a_publishers_section() -> None:
+    """The program that prints help reads [brackets] as a style, and leaves them out."""
+    done = CliRunner().invoke(entry.app, ["publish", "--help"], terminal_width=200)
+    assert "NAME of a section publish.NAME" in done.output
+
+
+@pytest.mark.parametrize(
+    "words", [("--pause", "--move-to", "now"), ("--dry-run", "--resume"), ("--dry-run", "--pause")]
+)
+def test_a_publisher_takes_one_command_at_a_time(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(entry.app, ["publish", "events", *words], terminal_width=200)
+    assert done.exit_code == 2
+    assert "one at a time" in done.output

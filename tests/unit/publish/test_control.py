@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.fixtures.parts import HEARTBEAT_US, History
+from tests.fixtures.parts import HEARTBEAT_US, History, Shaped, schema_of
 from tests.fixtures.publishing import NAME, history_of_pairs
 from tideline.contract.errors import Fenced, Misconfigured
+from tideline.contract.open_state import TableCondition
 from tideline.contract.publishing import ChainPosition, PublisherEntry
 from tideline.planner.publisher_status import PublisherState, PublisherStatus, publisher_statuses
 from tideline.settings import PublishSettings, Settings
 from tideline.store.publisher_log import PublisherLog
 from tideline_publish import control
+from tideline_publish.selection import uncaptured
 
 T = "public.t"
 
@@ -127,3 +129,17 @@ def test_states_follow_from_the_newest_entry(
     assert status_of(history, settings, 11).state is PublisherState.STOPPED
     control.pause(settings, NAME, paused=True)
     assert status_of(history, settings, 11).state is PublisherState.PAUSED
+
+
+def test_tables_of_which_none_is_captured_are_named(history: History) -> None:
+    outbox = "public.outbox"
+    quarantined = {"condition": TableCondition.QUARANTINED, "since_seq": 1, "reason": "no key"}
+    history.commit(Shaped(schema_of(outbox, {"id": "int32"}, ["id"])), states={outbox: quarantined})
+    chosen = PublishSettings.model_validate(
+        {
+            "output": "null",
+            "tables": [T, "public.*", "public.orders"],
+            "outbox": {"table": outbox},
+        }
+    )
+    assert uncaptured(chosen, history.chain) == ("public.orders", outbox)

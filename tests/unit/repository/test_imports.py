@@ -114,6 +114,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline.openlineage.sender": frozenset({"openlineage.client", "requests", "ssl"}),
     "tideline.store.answers": frozenset({"obstore.exceptions"}),
     "tideline.store.objects": frozenset({"obstore", "os", "pathlib", "stamina", "tempfile"}),
+    "tideline.store.part_file": frozenset({"numpy", "pyarrow", "pyarrow.parquet"}),
     "tideline.store.s3": frozenset({"obstore.store"}),
     "tideline.warehouse.delta.reader": frozenset({"deltalake"}),
     "tideline.warehouse.iceberg.jars": frozenset({"pathlib"}),
@@ -170,6 +171,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_publish.outputs.parquet_files": frozenset({"os", "pathlib", "shutil"}),
     "tideline_publish.aggregates.state": frozenset({"pathlib", "sqlite3", "tempfile"}),
     "tideline_publish.outputs.dead_letters": frozenset({"os", "pathlib"}),
+    "tideline_publish.outputs.repeated": frozenset({"pathlib"}),
     "tideline_publish.http": frozenset({"email.utils", "pathlib", "ssl", "urllib3"}),
     "tideline_publish.outputs.opensearch.client": frozenset({"urllib3"}),
     "tideline_publish.outputs.webhook.client": frozenset({"urllib3"}),
@@ -177,6 +179,7 @@ MODULES: Mapping[str, frozenset[str]] = {
     "tideline_publish.outputs.kafka.output": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kafka.positions": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kafka.topics": frozenset({"confluent_kafka"}),
+    "tideline_publish.outputs.kafka.trouble": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kafka.waiting": frozenset({"confluent_kafka"}),
     "tideline_publish.outputs.kinesis.client": frozenset(
         {"botocore.config", "botocore.exceptions"}

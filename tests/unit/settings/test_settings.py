@@ -448,3 +448,18 @@ def test_a_secret_key_needs_its_id_and_the_other_way_round(tmp_path: Path) -> No
     for store in ({"access_key_id": "id"}, {"secret_access_key_file": file}):
         with pytest.raises(Misconfigured, match="belong together"):
             make_settings(values(store=store))
+
+
+@pytest.mark.parametrize(
+    ("publisher", "message"),
+    [
+        ({"output": "files"}, "names no folder"),
+        ({"output": "files", "files": {"folder": "out"}}, "files.folder is 'out': set an absolute"),
+        ({"output": "kafka", "kafka": {"servers": "b:9092"}}, "servers: must be a list"),
+    ],
+)
+def test_a_publishers_mistakes_are_told_in_words_of_the_file(
+    publisher: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(Misconfigured, match=message):
+        make_settings(values(publish={"events": publisher}))

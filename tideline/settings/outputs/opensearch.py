@@ -7,8 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from tideline.settings.addresses import checked_port, is_loopback, split_url
+from tideline.settings.addresses import check_https, split_url
 from tideline.settings.base import Count, Effect, MiB, Seconds, Section
+from tideline.settings.outputs.templates import Unambiguous
 from tideline.settings.secrets import known, secret_of
 
 _INDEX = r"^([a-z0-9._-]|\{pipeline\}|\{schema\}|\{table\})+$"
@@ -21,9 +22,12 @@ class OpenSearchSettings(Section):
 
     url: str | None = None
     """`https://host:9200`; `http://` only for this machine."""
-    index: Annotated[str, Field(pattern=_INDEX, max_length=200)] = "{pipeline}-{schema}-{table}"
-    """The index of a table, or aggregate (its schema is `aggregates`). A character of a name other
-    than a-z, 0-9, `_` and `-` is `_x`, its code in hex, and `_`."""
+    index: Annotated[str, Field(pattern=_INDEX, max_length=200), Unambiguous] = (
+        "{pipeline}-{schema}-{table}"
+    )
+    """The index of a table, or aggregate (its schema is `aggregates`); several never share one. A
+    character of a name other than a-z, 0-9 and `_` is `_x`, its code in hex, and `_`
+    ([PUBLISHING](PUBLISHING.md#names))."""
     marker_index: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,199}$")] = (
         "tideline-publishers"
     )
@@ -63,16 +67,8 @@ class OpenSearchSettings(Section):
     def _known_address(cls, url: str | None) -> str | None:
         if url is None:
             return None
-        parts = split_url(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("must be https://host:port")
-        checked_port(parts)
-        if "@" in parts.netloc:
-            raise ValueError("must not hold credentials: see user and api_key_file")
-        if parts.query or parts.fragment:
-            raise ValueError("must be the address alone: https://host:port")
-        if parts.scheme == "http" and not is_loopback(parts.hostname):
-            raise ValueError("must be https://, except for a cluster on this machine")
+        access = "see user and api_key_file"
+        check_https(url, "https://host:port", of="a cluster", access=access, alone=True)
         return url.rstrip("/")
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from tideline.settings.addresses import checked_port, is_loopback, split_url
+from tideline.settings.addresses import check_https, split_url
 from tideline.settings.base import Count, Effect, MiB, Seconds, Section
 from tideline.settings.secrets import hidden, known, secret_of
 
@@ -49,16 +49,13 @@ class WebhookSettings(Section):
     @field_validator("url")
     @classmethod
     def _known_address(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is None:
-            return None
-        parts = split_url(url.get_secret_value())
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("must be https://host/path")
-        checked_port(parts)
-        if "@" in parts.netloc:
-            raise ValueError("must not hold credentials: requests are signed (webhook.secret_file)")
-        if parts.scheme == "http" and not is_loopback(parts.hostname):
-            raise ValueError("must be https://, except for an endpoint on this machine")
+        if url is not None:
+            check_https(
+                url.get_secret_value(),
+                "https://host/path",
+                of="an endpoint",
+                access="requests are signed (webhook.secret_file)",
+            )
         return url
 
     @model_validator(mode="after")

@@ -14,7 +14,7 @@ from urllib3.exceptions import HTTPError
 from tideline.contract.errors import Misconfigured, TidelineError, Unavailable
 from tideline.settings.avro import AvroSettings
 from tideline_publish.formats.avro.schemas import AvroSchema
-from tideline_publish.http import explained, tls_context
+from tideline_publish.http import explained, make_pool
 
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _LATER = frozenset({408, 425, 429})
@@ -92,11 +92,8 @@ class SchemaRegistry:
 
     def _opened(self) -> urllib3.PoolManager:
         if self._pool is None:
-            self._pool = urllib3.PoolManager(
-                maxsize=1,
-                retries=False,
-                timeout=urllib3.Timeout(total=self._settings.timeout_s),
-                ssl_context=tls_context(self._settings.ca_file, setting="avro.ca_file"),
+            self._pool = make_pool(
+                self._settings.timeout_s, self._settings.ca_file, setting="avro.ca_file"
             )
         return self._pool
 

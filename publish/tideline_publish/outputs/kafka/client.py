@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tideline.settings.publish import KafkaSettings
+from tideline.settings.outputs.kafka import KafkaSettings
 
 
 def client_settings(settings: KafkaSettings) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from tideline.contract.errors import CorruptData
 from tideline.contract.publishing import ChainPosition
-from tideline.settings.publish import KafkaSettings
+from tideline.settings.outputs.kafka import KafkaSettings
 from tideline_publish.outputs.kafka.client import client_settings
 from tideline_publish.outputs.kafka.waiting import BrokerWait
 

@@ -8,8 +8,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tideline.contract.errors import Misconfigured
-from tideline.settings.publish import KafkaSettings
+from tideline.settings.outputs.kafka import KafkaSettings
 from tideline_publish.outputs.kafka.client import client_settings
+from tideline_publish.outputs.kafka.trouble import BrokerTrouble
 from tideline_publish.outputs.kafka.waiting import BrokerWait
 
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
@@ -23,6 +24,7 @@ class Topics:
         self._settings = settings
         self._wait = wait
         self._client: AdminClient | None = None
+        self._trouble = BrokerTrouble()
 
     def ensure(self, topic: str, *, partitions: int = -1, compacted: bool = False) -> int:
         """Return the number of partitions of ``topic``. One that is ``compacted``, or any where the
@@ -54,13 +56,24 @@ class Topics:
         try:
             self._wait.await_(done)
         except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_EXCEPTION:
+                raise Misconfigured(
+                    f"Kafka makes no topic {topic.topic}: its name is not valid, or differs by ."
+                    " and _ alone from that of a topic that is there",
+                    hint="change kafka.topic or outbox.topic, or leave the table out"
+                    " (publish.….exclude_tables)",
+                ) from None
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
     def _partitions(self, topic: str) -> int:
         """Return the number of a topic's partitions, 0 where there is none."""
         client = self._opened()
-        listed = self._wait.ask(lambda seconds: client.list_topics(topic, seconds))
+        try:
+            listed = self._wait.ask(lambda seconds: client.list_topics(topic, seconds))
+        except KafkaException as error:
+            client.poll(0)  # Has the trouble noted.
+            raise self._trouble.explained(error) from None
         found = listed.topics.get(topic)
         if found is None:
             return 0
@@ -82,5 +95,6 @@ class Topics:
 
     def _opened(self) -> AdminClient:
         if self._client is None:
-            self._client = AdminClient(client_settings(self._settings))
+            settings = {**client_settings(self._settings), "error_cb": self._trouble.note}
+            self._client = AdminClient(settings)
         return self._client

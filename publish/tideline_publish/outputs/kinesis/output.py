@@ -100,13 +100,16 @@ class KinesisOutput:
         if not failed:
             self._pause_s = 0.0
             return
+        reasons = sorted({code for code in codes if code})
+        if self._pause_s and not taken:
+            self._context.waits(f"Kinesis took no event of the last requests: {', '.join(reasons)}")
         first, longest = _PAUSES_S
         self._pause_s = min(max(first, self._pause_s * 2), longest)
         log.warning(
             "Kinesis took some events only; the others are sent again",
             failed=len(failed),
             records=len(records),
-            reasons=sorted({code for code in codes if code}),
+            reasons=reasons,
         )
 
     def _opened(self) -> KinesisClient:

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import urllib3
 from urllib3.exceptions import HTTPError
 
 from tideline.contract.errors import Unavailable
 from tideline.settings.outputs.opensearch import OpenSearchSettings
 from tideline.system import System
-from tideline_publish.http import explained, retry_after_s, tls_context
+from tideline_publish.http import explained, make_pool, retry_after_s
 
 _ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
@@ -42,12 +41,7 @@ class ClusterClient:
         self._host = settings.host
         self._system = system
         self._headers = {"User-Agent": "tideline", **_credentials(settings)}
-        self._pool = urllib3.PoolManager(
-            maxsize=1,
-            retries=False,
-            timeout=urllib3.Timeout(total=settings.timeout_s),
-            ssl_context=tls_context(settings.ca_file, setting="opensearch.ca_file"),
-        )
+        self._pool = make_pool(settings.timeout_s, settings.ca_file, setting="opensearch.ca_file")
 
     def call(
         self, method: str, path: str, body: bytes | None = None, *, lines: bool = False

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import urllib3
 from urllib3.exceptions import HTTPError
 
 from tideline.settings.outputs.webhook import WebhookSettings
 from tideline.system import System
-from tideline_publish.http import explained, retry_after_s, tls_context
+from tideline_publish.http import explained, make_pool, retry_after_s
 from tideline_publish.outputs.webhook.signature import signature, signing_keys
 
 
@@ -33,12 +32,7 @@ class WebhookClient:
         self._system = system
         self._keys = signing_keys(settings.secret_text() or "")
         self._type = content_type
-        self._pool = urllib3.PoolManager(
-            maxsize=1,
-            retries=False,
-            timeout=urllib3.Timeout(total=settings.timeout_s),
-            ssl_context=tls_context(settings.ca_file, setting="webhook.ca_file"),
-        )
+        self._pool = make_pool(settings.timeout_s, settings.ca_file, setting="webhook.ca_file")
 
     def post(self, body: bytes, request_id: str) -> PostAnswer:
         """Send ``body`` once. Raises Unavailable where there is no answer, Misconfigured for an

@@ -8,148 +8,62 @@ its last event.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-
-import structlog
 
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.contract.publishing import ChainPosition
 from tideline_publish.events import ChangeEvent
 from tideline_publish.outputs.base import OrderScope, OutputContext
-from tideline_publish.outputs.dead_letters import DeadLetters
 from tideline_publish.outputs.envelope import in_envelopes
+from tideline_publish.outputs.repeated import RequestOutput
 from tideline_publish.outputs.webhook.client import PostAnswer, WebhookClient
 
-PAUSE_MIN_S = 0.5
-_RETRY_AFTER_MAX_S = 3_600.0
 _ENDPOINT = frozenset({401, 403, 404, 405, 407, 410})
 _PASSING = frozenset({408, 425, 429})
 
-log = structlog.get_logger("tideline.publisher")
 
-
-class WebhookOutput:
-    """See `Output`. ``dead_letters``: the number of events that were refused and put aside."""
+class WebhookOutput(RequestOutput[WebhookClient, ChangeEvent]):
+    """See `Output`."""
 
     def __init__(self, context: OutputContext) -> None:
-        self._context = context
         self._settings = context.settings.webhook
-        self._name = f"{context.pipeline}:{context.publisher}"
-        self._client: WebhookClient | None = None
-        self._letters: DeadLetters | None = None
-        self._batch: list[ChangeEvent] = []
-        self._batch_bytes = 0
+        super().__init__(context, self._settings, "webhook", OrderScope.ALL)
         self._id_prefix = ""
-        self.order = OrderScope.ALL
-        self.record_bytes_max: int | None = None
-        self.keeps_position = False
-        self.whole_only = False
-        self.gathers_s = 0.0
-
-    @property
-    def dead_letters(self) -> int:
-        return 0 if self._letters is None else self._letters.count
 
     def open(self, logged: ChainPosition) -> ChainPosition:
         """See `Output`."""
         self.close()
-        self._id_prefix = f"{self._name}:{logged.incarnation}:{logged.epoch}"
+        name = f"{self._context.pipeline}:{self._context.publisher}"
+        self._id_prefix = f"{name}:{logged.incarnation}:{logged.epoch}"
         self._client = WebhookClient(self._settings, self._context.system, self._content_type())
-        if self._settings.on_refused == "dead_letter":
-            assert self._settings.dead_letter_folder is not None
-            name = self._name.replace(":", ".")
-            self._letters = DeadLetters(
-                self._settings.dead_letter_folder,
-                name,
-                logged.seq,
-                setting="webhook.dead_letter_folder",
-            )
+        self._open_letters(logged.seq)
         return logged
 
     def write(self, events: Sequence[ChangeEvent]) -> None:
         """See `Output`."""
         for event in in_envelopes(events):
-            if event.value is None:  # A tombstone is for logs that are compacted.
-                continue
-            size = len(event.value)
-            if self._batch and (
-                len(self._batch) >= self._settings.batch_events_max
-                or self._batch_bytes + size > self._settings.batch_bytes_max
-            ):
-                self._flush()
-            self._batch.append(event)
-            self._batch_bytes += size
+            if event.value is not None:  # A tombstone is for logs that are compacted.
+                self._gather(event, len(event.value))
 
-    def settle(self, position: ChainPosition) -> None:
-        """See `Output`."""
-        self._flush()
-
-    def close(self) -> None:
-        """See `Output`."""
-        client, letters = self._client, self._letters
-        self._client = self._letters = None
-        self._batch, self._batch_bytes = [], 0
-        if client is not None:
-            client.close()
-        if letters is not None:
-            with suppress(OSError):
-                letters.close()
-
-    def _flush(self) -> None:
-        batch, self._batch, self._batch_bytes = self._batch, [], 0
-        if batch:
-            self._send(batch)
-
-    def _send(self, events: Sequence[ChangeEvent]) -> None:
-        """Send ``events`` until they are taken. Of those that are refused, each half is sent for
+    def _send(self, sent: Sequence[ChangeEvent]) -> None:
+        """Send events until they are taken. Of those that are refused, each half is sent for
         itself: only single events are put aside."""
-        status = self._answered(events)
+        body, request_id = self._body(sent), f"{self._id_prefix}:{_span(sent)}"
+        taking = f"the endpoint took changes {_span(sent)}"
+        status = self._repeated(taking, lambda: self._posted(body, request_id)).status
         if 200 <= status < 300:
             return
         if status < 400 or status in _ENDPOINT:
             raise self._of_endpoint(status)
         if self._letters is None:
             raise Misconfigured(
-                f"the endpoint {self._settings.host} refuses changes {_span(events)}: {status}",
+                f"the endpoint {self._settings.host} refuses changes {_span(sent)}: {status}",
                 hint="correct the endpoint; or set webhook.on_refused and"
                 " webhook.dead_letter_folder, to go on behind what it refuses",
             )
-        if len(events) == 1:
-            self._put_aside(self._letters, events[0], status)
+        if len(sent) == 1:
+            self._put_aside(self._letters, sent[0], status, f"status {status}")
             return
-        half = len(events) // 2
-        self._send(events[:half])
-        self._send(events[half:])
-
-    def _put_aside(self, letters: DeadLetters, event: ChangeEvent, status: int) -> None:
-        letters.add(event, status, self._context.system.wall_us())
-        log.warning(
-            "the endpoint refuses a change; it is in the dead letters",
-            status=status,
-            table=event.table,
-            seq=event.seq,
-            file=str(letters.path),
-            dead_letters=letters.count,
-        )
-
-    def _answered(self, events: Sequence[ChangeEvent]) -> int:
-        """Return the status of the answer, of one that is about these events or the endpoint."""
-        body, request_id = self._body(events), f"{self._id_prefix}:{_span(events)}"
-        pause_s = PAUSE_MIN_S
-        given_s = 0.0
-        while self._context.pause(given_s):
-            answer, reason = self._posted(body, request_id)
-            if not reason:
-                return answer.status
-            given_s = max(pause_s, min(answer.retry_after_s, _RETRY_AFTER_MAX_S))
-            pause_s = min(pause_s * 2, self._settings.pause_max_s)
-            log.warning(
-                "the endpoint took no events; they are sent again",
-                reason=reason,
-                changes=_span(events),
-                pause_s=round(given_s, 1),
-            )
-        raise Unavailable(f"stopped before the endpoint took changes {_span(events)}")
+        self._halved(sent)
 
     def _posted(self, body: bytes, request_id: str) -> tuple[PostAnswer, str]:
         """Return the answer, and why the request has to be repeated; ``""`` where it has not."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tideline_publish.formats.avro.names import avro_name
@@ -34,5 +34,7 @@ def test_every_name_is_one_of_avro(name: str) -> None:
 
 
 @given(st.text("ab_x 0125", min_size=1), st.text("ab_x 0125", min_size=1))
+@example("_x20 ", " x20_")
+@example("2", "_x32_")
 def test_no_two_become_one(one: str, other: str) -> None:
     assert (avro_name(one) == avro_name(other)) == (one == other)
