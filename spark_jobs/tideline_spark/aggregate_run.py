@@ -18,7 +18,6 @@ from tideline.contract.aggregate_tables import (
     AggregateOutcome,
     AggregateResult,
     AggregateTable,
-    MemberVersion,
     aggregate_app,
 )
 from tideline.contract.aggregates import nodes
@@ -34,6 +33,7 @@ from tideline.contract.target_properties import (
 )
 from tideline_spark.attempts import Overtaken, Patience, try_until
 from tideline_spark.document_rows import documents
+from tideline_spark.formats.base import Target
 from tideline_spark.formats.registry import open_target
 from tideline_spark.formats.state import RowCounts, TargetSnapshot
 from tideline_spark.formats.statements import RowClause, RowMerge, of_source, of_target
@@ -80,11 +80,10 @@ class AggregateRun:
     def _attempt(self) -> AggregateResult:
         seen = self._target.snapshot()
         self._check_ours(seen)
-        made_so = seen.properties.get(SHAPE_PROPERTY) == self._table.shape and self._same_chain(
-            seen
-        )
         build = build_of_properties(seen.properties)
-        applied = seen.applied.get(self._app(build)) if made_so else None
+        applied = seen.applied.get(self._app(build))  # The id names the chain, too.
+        if seen.properties.get(SHAPE_PROPERTY) != self._table.shape:
+            applied = None
         if applied is not None and applied >= self._table.manifest:
             return self._result(AggregateOutcome.CURRENT, applied)
         made = self._documents()
@@ -97,7 +96,7 @@ class AggregateRun:
         if counts is None:
             raise Overtaken  # Another run was faster: the next look shows what is left to do.
         result = self._result(AggregateOutcome.WRITTEN, self._table.manifest)
-        return _with_counts(result, counts)
+        return replace(result, **counts._asdict())
 
     def _check_ours(self, seen: TargetSnapshot) -> None:
         if not seen.exists:
@@ -110,34 +109,30 @@ class AggregateRun:
                 hint="remove or move it, or name another warehouse.url",
             )
 
-    def _same_chain(self, seen: TargetSnapshot) -> bool:
-        return owner_of(seen.properties)[1] == self._order.incarnation
-
     def _app(self, build: int) -> str:
         order = self._order
         return aggregate_app(order.pipeline, order.incarnation, self._table.aggregate, build)
 
     def _documents(self) -> DataFrame:
         members = self._table.members
-        targets = [open_target(self._session, member.target) for member in members.values()]
-        if sum(target.look().stored_bytes() for target in targets) <= TARGET_BYTES_MAX:
+        targets = {name: open_target(self._session, one.target) for name, one in members.items()}
+        if sum(one.look().stored_bytes() for one in targets.values()) <= TARGET_BYTES_MAX:
             for setting, value in SMALL.items():
                 self._session.conf.set(setting, value)
-        rows = {name: self._rows(name, member) for name, member in members.items()}
+        rows = {name: self._rows(name, target) for name, target in targets.items()}
         schemas = {name: member.schema for name, member in members.items()}
         return documents(self._table.aggregate, rows, schemas)
 
-    def _rows(self, name: str, member: MemberVersion) -> DataFrame:
+    def _rows(self, name: str, target: Target) -> DataFrame:
         """Return the member's rows. Raises where a column is not in the warehouse, or a row lacks
         values that are still to be read from the source."""
-        target = open_target(self._session, member.target)
+        member, used = self._table.members[name], self._used(name)
         frame = target.rows(member.version).where(mode_named(member.mode).live())
         held = {*frame.columns}
-        missing = [one for one in member.schema.column_names if one not in held]
-        wanted = [one for one in missing if one in self._used(name)]
-        if wanted:
+        missing = [one for one in member.schema.column_names if one in used and one not in held]
+        if missing:
             raise Misconfigured(
-                f"the warehouse's table of {name} has no column {wanted[0]}",
+                f"the warehouse's table of {name} has no column {missing[0]}",
                 hint="name the columns that documents show (`columns`), or take the column into"
                 f' the table: tables."{name}" in the settings',
             )
@@ -146,7 +141,7 @@ class AggregateRun:
                 f"rows of {name} lack values that the log did not carry",
                 hint="`tideline merge` once the worker has read them again",
             )
-        names = [one for one in member.schema.column_names if one in held]
+        names = [one for one in member.schema.column_names if one in used]
         return frame.select(*(col(one) for one in names), col(OVERFLOW))
 
     def _used(self, name: str) -> frozenset[str]:
@@ -234,7 +229,3 @@ class AggregateRun:
             seq=table.seq if at_place else None,
             through_us=table.through_us if at_place else None,
         )
-
-
-def _with_counts(result: AggregateResult, counts: RowCounts) -> AggregateResult:
-    return replace(result, inserted=counts.inserted, updated=counts.updated, deleted=counts.deleted)
