@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -20,7 +18,7 @@ from tideline.planner.aggregating import order_aggregates
 from tideline.settings import Settings
 from tideline.store.objects import open_store
 from tideline_console.output import say
-from tideline_console.spark import spark_session
+from tideline_console.spark import new_run_id, spark_session
 from tideline_console.tables import moment, print_table
 
 EXIT_FAILED = 1
@@ -29,7 +27,7 @@ EXIT_FAILED = 1
 def run(settings: Settings, names: Sequence[str]) -> int:
     """Write the documents of all aggregates, or those named, and print the results; return 1 when
     one failed."""
-    order_id = f"cli-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+    order_id = new_run_id()
     order = order_aggregates(settings, order_id=order_id, names=list(names) or None)
     receipt = _run(settings, order)
     key = layout.aggregates_receipt_key(settings.pipeline, order_id)

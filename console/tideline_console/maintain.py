@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -20,7 +18,7 @@ from tideline.planner.maintaining import order_maintenance
 from tideline.settings import Settings
 from tideline.store.objects import open_store
 from tideline_console.output import say
-from tideline_console.spark import spark_session
+from tideline_console.spark import new_run_id, spark_session
 from tideline_console.tables import print_table
 
 EXIT_FAILED = 1
@@ -28,7 +26,7 @@ EXIT_FAILED = 1
 
 def run(settings: Settings, tables: Sequence[str]) -> int:
     """Maintain all tables, or those named, and print the results; return 1 when one failed."""
-    name = f"cli-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+    name = new_run_id()
     order = order_maintenance(settings, maintenance_id=name, tables=list(tables) or None)
     if not order.tables:
         say("no table has been captured yet")

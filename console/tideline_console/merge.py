@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tideline.contract.plan import Plan
@@ -15,7 +13,7 @@ from tideline.planner.registration import Registration, register
 from tideline.planner.runs import record_delayed, run_merge
 from tideline.settings import Settings
 from tideline_console.output import say
-from tideline_console.spark import spark_session
+from tideline_console.spark import new_run_id, spark_session
 from tideline_console.tables import moment, print_table
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ EXIT_FAILED = 1
 def run(settings: Settings, tables: Sequence[str]) -> int:
     """Plan, merge, print a receipt per table; return 1 when a table failed, was refused, or has
     strayed from the chain."""
-    plan_id = f"cli-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+    plan_id = new_run_id()
     scope = list(tables) or None
     plan = plan_merge(settings, plan_id=plan_id, tables=scope)
     if plan.nothing_to_do:

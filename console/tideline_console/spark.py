@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING
 
 from tideline.contract.errors import TidelineError
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
 
 _OUTPUTS = (1, 2)
 _SHOWN_BYTES = 20_000
+
+
+def new_run_id() -> str:
+    """Return an id for the documents of a run that a command begins; ids sort by time."""
+    return f"cli-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
 
 
 @contextmanager

@@ -3,16 +3,13 @@ name."""
 
 from __future__ import annotations
 
-import json
-import os
-import stat
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.airflow.submit_script import calls, put_script, shall
 from tests.airflow.task_context import TaskContext
 from tideline.contract.aggregate_tables import AggregateOrder, AggregateTable
 from tideline.contract.aggregates import Aggregate, Member
@@ -24,28 +21,18 @@ from tideline_airflow.compat import (
     AirflowSkipException,
 )
 
-SUBMIT = """#!{python}
-import json, pathlib, sys, msgspec
+RECEIPT = """
 from tideline.contract.aggregate_tables import (
     AggregateOutcome, AggregateReceipt, AggregateResult
 )
-folder = pathlib.Path(__file__).parent
-calls = json.loads((folder / "calls.json").read_text())
-step = json.loads((folder / "script.json").read_text())[len(calls)]
-calls.append(sys.argv[1:])
-(folder / "calls.json").write_text(json.dumps(calls))
-if step is not None:
-    path = pathlib.Path(sys.argv[sys.argv.index("--receipt") + 1].removeprefix("file://"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    results = tuple(
-        AggregateResult(
-            name, AggregateOutcome(outcome), manifest=7, inserted=2,
-            error="lost a disk" if outcome == "failed" else None, error_kind=kind,
-        )
-        for name, (outcome, kind) in step.items()
+results = tuple(
+    AggregateResult(
+        name, AggregateOutcome(outcome), manifest=7, inserted=2,
+        error="lost a disk" if outcome == "failed" else None, error_kind=kind,
     )
-    path.write_bytes(msgspec.json.encode(AggregateReceipt("o", "shop", results)))
-sys.exit(0 if step is not None else 1)
+    for name, (outcome, kind) in step.items()
+)
+receipt = AggregateReceipt("o", "shop", results)
 """
 Step = dict[str, tuple[str, str | None]]
 
@@ -53,14 +40,7 @@ Step = dict[str, tuple[str, str | None]]
 @pytest.fixture
 def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
-    folder.mkdir()
-    program = folder / "spark-submit"
-    program.write_text(SUBMIT.format(python=sys.executable))
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    (folder / "calls.json").write_text("[]")
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    local = json.dumps({"conn_type": "spark", "host": "local[2]"})
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", local)
+    put_script(folder, monkeypatch, RECEIPT)
     monkeypatch.setenv("TIDELINE_AGGREGATE_APPLICATION", "/jobs/aggregate.py")
 
     def order(_: Any, *, order_id: str, names: Sequence[str] | None) -> AggregateOrder:
@@ -77,15 +57,6 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # No chain here.
     monkeypatch.setattr(aggregating, "order_aggregates", order)
     return folder
-
-
-def shall(folder: Path, *steps: Step | None) -> None:
-    (folder / "script.json").write_text(json.dumps(steps))
-
-
-def calls(folder: Path) -> list[list[str]]:
-    found: list[list[str]] = json.loads((folder / "calls.json").read_text())
-    return found
 
 
 def operator(config: Path, *names: str) -> AggregateOperator:

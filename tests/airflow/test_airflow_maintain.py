@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import os
-import stat
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.airflow.submit_script import calls, put_script, shall
 from tests.airflow.task_context import TaskContext
 from tideline.contract.maintenance import MaintainedTable, MaintenanceOrder, Thresholds
 from tideline.planner import maintaining
 from tideline_airflow.compat import AirflowException, AirflowFailException
 from tideline_airflow.maintain import MaintainOperator
 
-SUBMIT = """#!{python}
-import json, pathlib, sys, msgspec
+RECEIPT = """
 from tideline.contract.maintenance import MaintenanceReceipt, TableMaintenance, MaintenanceOutcome
-folder = pathlib.Path(__file__).parent
-calls = json.loads((folder / "calls.json").read_text())
-step = json.loads((folder / "script.json").read_text())[len(calls)]
-calls.append(sys.argv[1:])
-(folder / "calls.json").write_text(json.dumps(calls))
-if step is not None:
-    path = pathlib.Path(sys.argv[sys.argv.index("--receipt") + 1].removeprefix("file://"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    tables = tuple(
-        TableMaintenance(
-            name, MaintenanceOutcome(outcome), "why", error="lost a disk", error_kind=kind
-        )
-        for name, (outcome, kind) in step.items()
+tables = tuple(
+    TableMaintenance(
+        name, MaintenanceOutcome(outcome), "why", error="lost a disk", error_kind=kind
     )
-    path.write_bytes(msgspec.json.encode(MaintenanceReceipt("m", "shop", tables)))
-sys.exit(0 if step is not None else 1)
+    for name, (outcome, kind) in step.items()
+)
+receipt = MaintenanceReceipt("m", "shop", tables)
 """
 LIMITS = Thresholds(1, 1, 1.0, 1, 24.0, 1)
 
@@ -44,14 +31,7 @@ LIMITS = Thresholds(1, 1, 1.0, 1, 24.0, 1)
 @pytest.fixture
 def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
-    folder.mkdir()
-    program = folder / "spark-submit"
-    program.write_text(SUBMIT.format(python=sys.executable))
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    (folder / "calls.json").write_text("[]")
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    local = json.dumps({"conn_type": "spark", "host": "local[2]"})
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", local)
+    put_script(folder, monkeypatch, RECEIPT)
     monkeypatch.setenv("TIDELINE_MAINTAIN_APPLICATION", "/jobs/maintain.py")
 
     def order(_: Any, *, maintenance_id: str, tables: Sequence[str] | None) -> MaintenanceOrder:
@@ -62,15 +42,6 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # No chain here.
     monkeypatch.setattr(maintaining, "order_maintenance", order)
     return folder
-
-
-def shall(folder: Path, *steps: dict[str, tuple[str, str | None]] | None) -> None:
-    (folder / "script.json").write_text(json.dumps(steps))
-
-
-def calls(folder: Path) -> list[list[str]]:
-    found: list[list[str]] = json.loads((folder / "calls.json").read_text())
-    return found
 
 
 @pytest.fixture
