@@ -28,6 +28,7 @@ from tideline_spark.standalone import require_master, start_failure
 from tideline_spark.trust import trust, trusted_by_executors
 
 _EXTENSIONS = "spark.sql.extensions"
+_JARS = "spark.jars"
 _BROADCAST_BYTES_MAX = 10 * 1024 * 1024
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -126,6 +127,8 @@ def make_session(
     given = {} if master is not None else _submitted()
     place = master or given.get("spark.master", "")
     require_master(place)
+    if jars:
+        given[_JARS] = ",".join(str(jar) for jar in jars)
     unsaid = dict(others or {})
     authorities = unsaid.pop(AUTHORITIES, None)
     ours = _ours({**given, **unsaid})
@@ -134,8 +137,6 @@ def make_session(
         settings["spark.driver.memory"] = driver_memory
     if java_options is not None:
         settings["spark.driver.extraJavaOptions"] = java_options
-    if jars:
-        settings["spark.jars"] = ",".join(str(jar) for jar in jars)
     if scratch is not None:
         settings["spark.local.dir"] = str(scratch)
         settings["spark.sql.warehouse.dir"] = str(Path(scratch) / "spark-warehouse")
@@ -153,9 +154,12 @@ def _ours(given: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that correct results need, which no others replace: those of Spark, and
     of the table formats that a session with the settings ``given`` is made for."""
     settings, extensions = {**_SETTINGS}, list[str]()
+    jars = {jar.rpartition("/")[2] for jar in given.get(_JARS, "").split(",")}
     for one in FORMATS.values():
         if one.used_by(given):
             settings |= {**one.settings, **(one.settings_in_s3 if S3_CLIENT in given else {})}
+            for jar in jars & one.settings_with_jar.keys():
+                settings |= one.settings_with_jar[jar]
             extensions += [*filter(None, [one.settings.get(_EXTENSIONS)])]
     return settings | ({_EXTENSIONS: ",".join(extensions)} if extensions else {})
 

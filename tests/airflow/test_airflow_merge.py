@@ -37,7 +37,7 @@ from tideline.local_spark import archive_location, archive_option
 from tideline.planner import registration
 from tideline.planner.runs import recent_runs
 from tideline.spark_versions import installed_spark
-from tideline.warehouse.delta.jars import delta_jars
+from tideline.warehouse.delta.log_store import jars_with_log_store
 from tideline_airflow import spark_job
 from tideline_airflow.assets import MERGED, table_asset
 from tideline_airflow.compat import AirflowException, AirflowFailException, AirflowSkipException
@@ -606,7 +606,7 @@ def test_jars_and_java_are_found_on_this_machine(merge: MergeOperator, submit: S
     submit.shall({"public.orders": "applied"})
     merge.execute(TaskContext(merge).values)
     [call] = submit.calls
-    assert call[call.index("--jars") + 1] == ",".join(str(jar) for jar in delta_jars())
+    assert call[call.index("--jars") + 1] == ",".join(str(jar) for jar in jars_with_log_store())
     [seen] = submit.environments
     assert seen["JAVA_HOME"] == str(java_home())
     assert seen["PYSPARK_PYTHON"] == sys.executable
@@ -775,7 +775,9 @@ def test_the_installed_spark_is_given_its_jars_on_a_cluster_too(
     monkeypatch.setenv("JAVA_HOME", str(java_home()))
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     command, _ = built(on_cluster, monkeypatch, STANDALONE)
-    assert command[command.index("--jars") + 1] == ",".join(str(jar) for jar in delta_jars())
+    assert command[command.index("--jars") + 1] == ",".join(
+        str(jar) for jar in jars_with_log_store()
+    )
 
 
 def test_the_own_environment_of_a_task_stays(

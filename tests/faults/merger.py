@@ -18,7 +18,7 @@ from tideline.java import java_home
 from tideline.local_spark import short_lived
 from tideline.planner import plan_merge
 from tideline.settings import load_settings
-from tideline.warehouse.delta.jars import delta_jars
+from tideline.warehouse.delta.log_store import jars_with_log_store
 from tideline_spark.merge import run_plan
 from tideline_spark.session import make_session
 from tideline_spark.table_run import AFTER_COMMIT
@@ -49,7 +49,7 @@ def main() -> None:
     session = make_session(
         master="local[2]",
         driver_memory="1g",
-        jars=delta_jars(),
+        jars=jars_with_log_store(),
         app_name="tideline-doomed",
         scratch=Path(points).parent / "doomed",
         java_options=short_lived(),

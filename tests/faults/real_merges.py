@@ -18,7 +18,7 @@ from tideline.contract.plan import TablePlan
 from tideline.contract.receipt import Outcome
 from tideline.java import java_home
 from tideline.planner import plan_merge
-from tideline.warehouse.delta.jars import delta_jars
+from tideline.warehouse.delta.log_store import jars_with_log_store
 from tideline_spark.merge import run_plan
 from tideline_spark.session import make_session
 
@@ -36,7 +36,7 @@ class RealMerges:
         self._session = make_session(
             master="local[2]",
             driver_memory="1g",
-            jars=delta_jars(),
+            jars=jars_with_log_store(),
             app_name="tideline-faults",
             scratch=self._pipeline.config.parent / "spark",
         )

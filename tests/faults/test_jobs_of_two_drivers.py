@@ -95,7 +95,7 @@ def test_with_a_plain_create_it_replaces_one(
     spark_on_s3: SparkSession, tables: EveryMode, faults: S3Faults, tmp_path: Path
 ) -> None:
     """The mutant shows that the commit comes as late as it has to."""
-    ours = [jar for jar in every_jar() if jar.name != "tideline-log-store.jar"]
+    ours = [jar for jar in every_jar() if jar.name != "tideline-log-stores.jar"]
     mutant = plain_create_jar(tmp_path / "mutant", delta_jars())
     receipt, unchanged = late(spark_on_s3, tables, faults, [*ours, mutant])
     assert (receipt.outcome, unchanged) == (Outcome.APPLIED, False)

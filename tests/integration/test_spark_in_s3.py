@@ -121,7 +121,7 @@ def test_jars_of_delta_alone_are_refused_by_name(tmp_path: Path) -> None:
     program.write_text(REFUSED)
     found = run([sys.executable, str(program), str(config)])
     assert str(found["refused"]).startswith("jars for S3 are not in this Spark: hadoop-aws-")
-    assert str(found["refused"]).endswith(", tideline-log-store.jar")
+    assert str(found["refused"]).endswith(", tideline-log-stores.jar")
 
 
 @pytest.mark.timeout(900)

@@ -99,7 +99,7 @@ def mutant(spark: SparkSession, tmp_path: Path) -> Any:
     source.write_text(text)
     classes = tmp_path / "classes"
     classes.mkdir()
-    compile_to(classes, source, delta_jars())
+    compile_to(classes, [source], delta_jars())
     jvm: Any = spark._jvm
     urls = spark._sc._gateway.new_array(jvm.java.net.URL, 1)  # type: ignore[union-attr]
     urls[0] = jvm.java.net.URL(f"{classes.as_uri()}/")

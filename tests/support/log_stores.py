@@ -24,7 +24,7 @@ def plain_create_jar(folder: Path, delta: Sequence[Path]) -> Path:
     classes.mkdir(parents=True)
     source = folder / SOURCE.name
     source.write_text(plain_create(SOURCE.read_text()))
-    compile_to(classes, source, delta)
+    compile_to(classes, [source], delta)
     jar = folder / "plain-create.jar"
     with zipfile.ZipFile(jar, "w") as archive:
         for path in sorted(classes.rglob("*.class")):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,8 +10,8 @@ from tideline.contract.errors import Misconfigured
 from tideline.contract.target_properties import DEFAULT_FORMAT
 from tideline.jars import JarSet, ensure_jars
 from tideline.settings import Settings
-from tideline.warehouse.delta.jars import CLASSES, delta_jars
-from tideline.warehouse.delta.log_store import CLASS, JAR, log_store_jar
+from tideline.warehouse.delta.jars import CLASSES
+from tideline.warehouse.delta.log_store import CLASS, JAR, jars_with_log_store
 from tideline.warehouse.iceberg.jars import CLASSES as ICEBERG_CLASSES
 from tideline.warehouse.iceberg.jars import iceberg_jars, iceberg_runs
 from tideline.warehouse.s3_jars import find_s3_jar_set, s3_classes, s3_jar_set
@@ -19,16 +19,14 @@ from tideline.warehouse.s3_jars import find_s3_jar_set, s3_classes, s3_jar_set
 
 @dataclass(frozen=True, slots=True)
 class FormatJars:
-    """Functions that return the jars of a format, fetched or made when the cache lacks them.
+    """The jars of a format.
 
-    ``everywhere`` returns those that any table needs, ``in_s3``, from these, the one that tables in
-    S3 need besides, where there is one. ``runs`` returns whether the format has jars for the Spark
-    that is installed. ``classes`` and ``classes_in_s3`` have a class of each jar without which
-    nothing can be written, with the jar's name.
+    ``jars`` returns them, fetched or made when the cache lacks them, ``runs`` whether there are
+    some for the Spark that is installed. ``classes`` and ``classes_in_s3`` have a class of each jar
+    without which nothing can be written, with the jar's name.
     """
 
-    everywhere: Callable[[], list[Path]]
-    in_s3: Callable[[Sequence[Path]], Path] | None = None
+    jars: Callable[[], list[Path]]
     runs: Callable[[], bool] = lambda: True
     classes: Mapping[str, str] = field(default_factory=dict)
     classes_in_s3: Mapping[str, str] = field(default_factory=dict)
@@ -36,8 +34,7 @@ class FormatJars:
 
 JARS: Mapping[str, FormatJars] = {
     "delta": FormatJars(
-        delta_jars,
-        log_store_jar,
+        jars_with_log_store,
         classes=CLASSES,
         classes_in_s3={CLASS: JAR},
     ),
@@ -91,11 +88,5 @@ def _of(formats: Collection[str]) -> Iterator[FormatJars]:
 
 
 def _jars(formats: Collection[str], s3: JarSet | None) -> list[Path]:
-    found: list[Path] = []
-    in_s3: list[Path] = []
-    for one in _of(formats):
-        jars = one.everywhere()
-        found += jars
-        if s3 is not None and one.in_s3 is not None:
-            in_s3.append(one.in_s3(jars))
-    return found if s3 is None else [*found, *ensure_jars(s3), *in_s3]
+    found = [jar for one in _of(formats) for jar in one.jars()]
+    return found if s3 is None else [*found, *ensure_jars(s3)]

@@ -278,8 +278,9 @@ class TableFormat:
 
     ``conflicts``: names of Spark failures meaning that another writer was faster;
     ``null_refused``: meaning that a row has NULL in a NOT NULL column. ``settings`` are the Spark
-    session's, ``settings_in_s3`` those that it has besides where it reaches S3; ``java_names``:
-    packages that are looked up often (`session.remember`).
+    session's, ``settings_in_s3`` those that it has besides where it reaches S3,
+    ``settings_with_jar``, by a jar's name, those where it has that jar; ``java_names``: packages
+    that are looked up often (`session.remember`).
     ``check`` raises Misconfigured for a session that lacks what the format needs. ``firm``: columns
     can be declared NOT NULL.
     """
@@ -290,6 +291,7 @@ class TableFormat:
     null_refused: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     settings_in_s3: Mapping[str, str] = field(default_factory=dict)
+    settings_with_jar: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     java_names: tuple[str, ...] = ()
     check: Callable[[SparkSession], None] = lambda session: None
     firm: bool = True

@@ -68,7 +68,7 @@ def test_delta_without_the_jars_for_s3(tmp_path: Path) -> None:
     there = jar(tmp_path / "delta.jar", classes_everywhere())
     [found] = check_jars(settings(there), [there])
     assert found.level == "error" and "lacks what jobs need: hadoop-aws" in found.message
-    assert "tideline-log-store.jar" in found.message
+    assert "tideline-log-stores.jar" in found.message
     assert "docs/DEPLOYMENT.md" in str(found.fix)
     [in_files] = check_jars(settings(there, "file:///w"), [there])
     assert in_files.level == "ok"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyspark
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 from tideline.contract.errors import Misconfigured
 from tideline.warehouse.hadoop import AUTHORITIES, S3_CLIENT
 from tideline_spark import session
+from tideline_spark.formats.registry import FORMATS
 from tideline_spark.session import make_session, remember
 
 
@@ -228,6 +230,30 @@ def test_jars_for_s3_are_asked_for_where_the_settings_reach_it(
     else:
         make_session(master="local[1]", others=others)
     assert bool(ended) is asked
+
+
+@pytest.mark.parametrize(
+    ("jars", "has_it"),
+    [
+        ((), False),
+        (("/jars/delta-storage-4.4.0.jar",), False),
+        (
+            ("/jars/delta-storage-4.4.0.jar", Path("/cache/log-store-0/tideline-log-stores.jar")),
+            True,
+        ),
+        (("https://jars.example/tideline-log-stores.jar",), True),
+    ],
+)
+def test_our_log_store_of_files_is_used_where_its_jar_is_given(
+    started: Started,
+    monkeypatch: pytest.MonkeyPatch,
+    jars: tuple[str | Path, ...],
+    has_it: bool,
+) -> None:
+    """A cluster's own list may not have it, and Delta ends at a class that it lacks."""
+    monkeypatch.setattr(session, "FORMATS", FORMATS)
+    make_session(master="local[1]", jars=jars)
+    assert ("spark.delta.logStore.file.impl" in started.spark) is has_it
 
 
 def test_authorities_are_trusted_before_spark_is_started(started: Started) -> None:

@@ -1,4 +1,5 @@
-"""Makes the jar of `ConditionalLogStore.java`, with which two drivers share a table in S3.
+"""Makes the jar of our stores of Delta's logs: `ConditionalLogStore.java`, with which two drivers
+share a table in S3, and `TailLogStore.java`, which lists long logs in files.
 
 Spark has a small compiler of its own, so that Java's is not needed.
 """
@@ -18,12 +19,22 @@ from tideline.cache import cache_folder, rename_into_place
 from tideline.contract.errors import Misconfigured, Unavailable
 from tideline.java import java_home
 from tideline.local_spark import spark_home
+from tideline.warehouse.delta.jars import delta_jars
 
 CLASS = "tideline.ConditionalLogStore"
-JAR = "tideline-log-store.jar"
+TAIL_CLASS = "tideline.TailLogStore"
+JAR = "tideline-log-stores.jar"
 SOURCE = Path(__file__).with_name("ConditionalLogStore.java")
+TAIL_SOURCE = Path(__file__).with_name("TailLogStore.java")
 _COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"
 _TIMEOUT_S = 120
+
+
+def jars_with_log_store() -> list[Path]:
+    """Return Delta's jars for ``spark.jars`` and this one. Raises as `delta_jars` and
+    `log_store_jar` do."""
+    delta = delta_jars()
+    return [*delta, log_store_jar(delta)]
 
 
 def log_store_jar(delta: Sequence[Path]) -> Path:
@@ -40,8 +51,9 @@ def log_store_jar(delta: Sequence[Path]) -> Path:
 
 
 def _state(delta: Sequence[Path]) -> str:
-    """Return the digest of what the class is made of."""
-    made_of = [SOURCE.read_bytes(), *(path.name.encode() for path in delta)]
+    """Return the digest of what the classes are made of."""
+    sources = [path.read_bytes() for path in (SOURCE, TAIL_SOURCE)]
+    made_of = [*sources, *(path.name.encode() for path in delta)]
     return hashlib.sha256(b"\0".join(made_of)).hexdigest()[:16]
 
 
@@ -50,7 +62,7 @@ def _make(target: Path, name: str, delta: Sequence[Path]) -> None:
     try:
         classes = work / "classes"
         classes.mkdir()
-        compile_to(classes, SOURCE, delta)
+        compile_to(classes, [SOURCE, TAIL_SOURCE], delta)
         kept = work / "kept"
         kept.mkdir()
         with zipfile.ZipFile(kept / name, "w") as jar:
@@ -61,17 +73,18 @@ def _make(target: Path, name: str, delta: Sequence[Path]) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def compile_to(classes: Path, source: Path, delta: Sequence[Path]) -> None:
-    """Compile ``source`` into the folder ``classes``. Raises as `log_store_jar` does."""
+def compile_to(classes: Path, sources: Sequence[Path], delta: Sequence[Path]) -> None:
+    """Compile ``sources`` into the folder ``classes``. Raises as `log_store_jar` does."""
     home = spark_home()
     jars = [] if home is None else sorted((home / "jars").glob("*.jar"))
     if not jars:
         raise Misconfigured("no Spark is installed here", hint="pip install 'tideline-cdc[spark]'")
     path = os.pathsep.join(str(jar) for jar in (*jars, *delta))
     java = str(java_home() / "bin" / "java")
+    named = [str(source) for source in sources]
     try:
         done = subprocess.run(
-            [java, "-cp", path, _COMPILER, "-d", str(classes), "-classpath", path, str(source)],
+            [java, "-cp", path, _COMPILER, "-d", str(classes), "-classpath", path, *named],
             capture_output=True,
             text=True,
             check=False,

@@ -11,6 +11,7 @@ from tideline.contract.errors import Misconfigured
 from tideline.spark_versions import spark_line
 from tideline.warehouse.delta.jars import VERSION, jar_names
 from tideline.warehouse.delta.log_store import CLASS as LOG_STORE
+from tideline.warehouse.delta.log_store import JAR, TAIL_CLASS
 from tideline_spark.formats.base import TableFormat
 from tideline_spark.formats.delta.table import DeltaTarget
 
@@ -69,6 +70,8 @@ DELTA = TableFormat(
         # merge's 92 requests, one after the other.
         "spark.databricks.delta.writeChecksumFile.enabled": "false",
     },
+    # Without it a merge is right, and slower with each commit of the table.
+    settings_with_jar={JAR: {"spark.delta.logStore.file.impl": TAIL_CLASS}},
     java_names=("org.apache.spark.sql.delta",),
     check=_check_jars,
 )
