@@ -37,16 +37,14 @@ class Lister:
     """A class of log stores, with the session's settings of files and ``more``."""
 
     def __init__(self, spark: SparkSession, name: str, **more: str) -> None:
-        self._jvm: Any = spark._jvm
-        self._settings = self._jvm.org.apache.hadoop.conf.Configuration(
-            spark._jsc.hadoopConfiguration()
-        )
+        jvm: Any = spark._jvm
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._settings = jvm.org.apache.hadoop.conf.Configuration(spark._jsc.hadoopConfiguration())
         for key, value in more.items():
             self._settings.set(key.replace("_", "."), value)
-        made = self._jvm
-        for part in name.split("."):
-            made = getattr(made, part)
-        self._store = made(self._settings)
+        package, _, kind = name.rpartition(".")
+        classes = jvm.tideline if package == "tideline" else jvm.io.delta.storage
+        self._store = getattr(classes, kind)(self._settings)
 
     def __call__(self, folder: str, first: str) -> list[tuple[str, int]]:
         """The names of the files and their bytes, in order; folders are left out, of which an
@@ -54,9 +52,7 @@ class Lister:
         return files_of(self.iterator(folder, first))
 
     def iterator(self, folder: str, first: str) -> Any:
-        return self._store.listFrom(
-            self._jvm.org.apache.hadoop.fs.Path(folder, first), self._settings
-        )
+        return self._store.listFrom(self._path(folder, first), self._settings)
 
 
 def files_of(listed: Any) -> list[tuple[str, int]]:
