@@ -24,7 +24,7 @@ WHY_DELTA = {
     "tideline/contract/target_url.py": (1, "the names of formats"),
     "tideline/settings/sections.py": (1, "the default format"),
     "tideline/contract/layout_rules.py": (1, "what partitions and clusters of each format can be"),
-    "tideline/warehouse/job_jars.py": (5, "the line of the format"),
+    "tideline/warehouse/job_jars.py": (3, "the line of the format"),
     "spark_jobs/tideline_spark/formats/registry.py": (4, "the line of the format"),
     "capture/tideline_capture/segments.py": (1, "an encoding of Parquet's"),
     "console/tideline_console/errors.py": (1, "packages, to name the extra that brings each"),
