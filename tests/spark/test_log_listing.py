@@ -168,6 +168,28 @@ def test_what_lies_before_is_not_asked_for(
     assert ours == 1 and deltas >= len(NAMES) // 10
 
 
+def test_another_client_of_s3_lists_as_it_can(spark: SparkSession, log: Path) -> None:
+    """Another than S3A, whose requests are its own affair; here that of files."""
+    ours = Lister(spark, "tideline.ConditionalLogStore")(log.as_uri(), FIRSTS[2])
+    assert ours == Lister(spark, "io.delta.storage.HDFSLogStore")(log.as_uri(), FIRSTS[2]) != []
+
+
+def test_a_store_that_has_the_first_kind_of_lists_alone(
+    spark_on_s3: SparkSession, s3: S3Server, stored: str
+) -> None:
+    """That request cannot begin in the middle."""
+    lister = Lister(
+        spark_on_s3,
+        "tideline.ConditionalLogStore",
+        fs_s3a_list_version="1",
+        fs_s3a_paging_maximum="10",
+        fs_s3_impl_disable_cache="true",
+    )
+    before = s3.requests(BUCKET)
+    assert len(lister(stored, f"{22:020d}.")) == 4
+    assert (s3.requests(BUCKET) - before)["LIST"] >= len(NAMES) // 10
+
+
 def test_merges_list_by_it(spark: SparkSession, tmp_path: Path) -> None:
     history = History(tmp_path)
     history.commit(Shaped(schema_of("public.t", {"id": "int32"}, ["id"])))
