@@ -29,8 +29,8 @@ import org.apache.hadoop.fs.Path;
  * too: the entry is read back, and with our own bytes the commit was ours. That is certain because
  * each commit of Delta's holds a random id of its own, txnId.
  *
- * A log is listed from a version on: S3 gives a thousand names a request, and Delta's own store asks
- * for all of them, several times a merge.
+ * A log is listed from a version on: S3 gives a thousand names a request, and Delta's own store
+ * asks for all of them, several times a merge.
  *
  * Single imports and no lambdas: Spark's own small compiler makes the class (see `log_store.py`).
  */
